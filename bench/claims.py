@@ -28,7 +28,7 @@ from remit import (
     verify_chain,
     verify_receipt,
 )
-from remit.claims.shapes import encode
+from remit.claims.types import encode
 
 KEY = SigningKey.derive(bytes(range(40)))
 ISSUER = verifier_id(KEY.public)

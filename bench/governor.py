@@ -22,11 +22,11 @@ from typing import Generic, NamedTuple, TypeVar
 
 from bench.units import raw_signature
 from remit.claims.mission import Mission
-from remit.governor.evaluate import Answer, Evaluate
-from remit.governor.issue import Issue, Order
-from remit.governor.means import UseCase
-from remit.governor.sessions import Start
-from remit.ledger.commit import Observer
+from remit.governor.context import UseCase
+from remit.governor.evaluate import Evaluate, Evaluation
+from remit.governor.issue import IssuePassport, PassportRequest
+from remit.governor.sessions import StartSession
+from remit.ledger.commit import CommitObserver
 from remit.ledger.transaction import Store
 from remit.policy.call import ToolCall
 from remit.wiring import Service, build_service
@@ -40,7 +40,7 @@ SECONDS = 1.0
 TURN = 1000
 
 
-class Groups(Observer):
+class Groups(CommitObserver):
     """Counts groups and what they hold."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Groups(Observer):
         return mean
 
 
-_Case = TypeVar("_Case", bound=UseCase[Answer])
+_Case = TypeVar("_Case", bound=UseCase[Evaluation])
 
 
 class Bench(NamedTuple, Generic[_Case]):
@@ -95,8 +95,8 @@ def start(service: Service, project: Path) -> str:
         max_duration_s=24 * 3600,
         cwd=str(project),
     )
-    passport = service.governor.run(Issue(Order(mission, f"pass:{secrets.token_hex(16)}")))
-    return service.governor.run(Start(passport.token)).session.id
+    passport = service.governor.run(IssuePassport(PassportRequest(mission, f"pass:{secrets.token_hex(16)}")))
+    return service.governor.run(StartSession(passport.token)).session.id
 
 
 def load(bench: Bench[_Case], callers: int, *, count: int = 0, seconds: float = 0.0) -> tuple[int, float, list[float]]:

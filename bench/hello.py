@@ -16,7 +16,7 @@ from remit.proxy.authority import server_identity
 from remit.proxy.tls import CertificateFiles
 from remit.server.connection import Exchange
 from remit.server.limits import Limits
-from remit.server.server import Server, bind, run_server, url_of
+from remit.server.server import Server, bind, listening_url, run_server
 
 __all__ = ["main"]
 
@@ -50,7 +50,7 @@ def main() -> None:
     tls = None if chosen.insecure_http else credentials(chosen.home).context
     limits = Limits(connections_per_peer=chosen.connections_per_peer)
     listening = bind(HOST, chosen.port)
-    ready = json.dumps({"listening": url_of(listening, tls=tls is not None), "pid": os.getpid()})
+    ready = json.dumps({"listening": listening_url(listening, tls=tls is not None), "pid": os.getpid()})
     run_server(lambda: Server(hello, listening, limits=limits, tls=tls), lambda: print(ready, flush=True))
 
 

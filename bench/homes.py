@@ -14,14 +14,14 @@ import msgspec
 from msgspec import structs
 
 from bench.governor import Bench, Groups, load, opened, start
-from remit.claims.shapes import shape
+from remit.claims.types import convert
 from remit.config import ensure_token
-from remit.governor.evaluate import Answer
-from remit.governor.means import UseCase
-from remit.governor.sources import StartFor
-from remit.hub.evidence import OBSERVATION_TOOLS, report_of, reporter_of
+from remit.governor.context import UseCase
+from remit.governor.evaluate import Evaluation
+from remit.governor.sources import StartSourceSession
+from remit.hub.evidence import OBSERVATION_TOOLS, build_report, build_reporter
 from remit.ledger.home import open_home
-from remit.schemas.hub import ObserveRequest, StartRequest
+from remit.schemas.hub import HubStartRequest, ObserveRequest
 from remit.wiring import build_service
 
 __all__ = ["SESSIONS", "Home", "new_home", "new_hub_home"]
@@ -55,7 +55,7 @@ class Home(NamedTuple):
     folder: Path
     bodies: tuple[str, ...]
     headers: Mapping[str, str]
-    case: UseCase[Answer]
+    case: UseCase[Evaluation]
 
     def grow(self, count: int) -> None:
         """Make more receipts in the first session, without a server."""
@@ -77,13 +77,13 @@ def new_home(root: Path) -> Home:
 def new_hub_home(root: Path) -> Home:
     """Return a fresh home of the Hub."""
     folder = Path(tempfile.mkdtemp(dir=root)) / "home"
-    begin = StartFor(reporter_of(shape(StartRequest, {**SENDER, "mission": MISSION})))
+    begin = StartSourceSession(build_reporter(convert(HubStartRequest, {**SENDER, "mission": MISSION})))
     with closing(build_service(folder)) as service:
         session_id = service.governor.run(begin).session.id
     with open_home(folder) as home:
         headers = {"X-Service-Hub-Token": ensure_token(home, "hub")}
     observe = structs.replace(
-        report_of(shape(ObserveRequest, REPORT), time.time_ns() // 1_000_000).observe, session_id=session_id
+        build_report(convert(ObserveRequest, REPORT), time.time_ns() // 1_000_000).observe, session_id=session_id
     )
     return Home(folder, (_text(REPORT),), headers, observe)
 

@@ -29,8 +29,8 @@ from bench.results import Limit, Spread, machine, spread
 from bench.servers import HELLO, HUB, WARM_UP, Target, launch
 from bench.tables import limits_table, table
 from bench.turns import sync_us
-from remit.assistants.install.plan import Wire
-from remit.assistants.records import SECRETS, Protection, Protections, script_text
+from remit.assistants.install.plan import HookConnection
+from remit.assistants.records import SECRETS, Protection, Protections, hook_script_text
 from remit.claims.mission import Mission
 from remit.config import ensure_token
 from remit.hub.auth import hook_token, proof_key
@@ -123,7 +123,7 @@ def protected_home(root: Path) -> tuple[Home, Path]:
     return home._replace(bodies=bodies, headers=headers), folder
 
 
-def keep(home: Home, folder: Path, url: str, token: str) -> Wire:
+def keep(home: Home, folder: Path, url: str, token: str) -> HookConnection:
     """Keep the protection with what its hooks need to reach a Hub, and return that."""
     mission = Mission(
         agent_id="claude-code",
@@ -153,7 +153,7 @@ def keep(home: Home, folder: Path, url: str, token: str) -> Wire:
         address = {"url": url + PATH, "token": token, "proof": proof, "assistant": "claude-code"}
         protections = Protections(opened)
         with protections.locked():
-            protections.put_script(script_text().encode())
+            protections.put_script(hook_script_text().encode())
             protections.put(protection, {**address, "deadline_s": DEADLINE_S})
         path = protections.wire_path(PROTECTION)
         # Calls over HTTP and those by the command are of one session, so they show one secret.
@@ -162,7 +162,7 @@ def keep(home: Home, folder: Path, url: str, token: str) -> Wire:
         secret.write_text(SECRET)
         secret.chmod(0o600)
     script = find_spec(SCRIPT)
-    return Wire(
+    return HookConnection(
         protection=PROTECTION,
         assistant="claude-code",
         url=url + PATH,

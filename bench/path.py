@@ -26,7 +26,7 @@ import msgspec
 import remit
 from bench.homes import Home, new_home
 from bench.tables import table
-from remit.governor.handshake import Judging
+from remit.governor.handshake import PolicySettings
 from remit.proxy.options import ProxyOptions
 from remit.wiring.ledger_process import hold_ledger
 from remit.wiring.proxy import run_proxy
@@ -156,7 +156,7 @@ def count(processes: int) -> dict[str, tuple[Travelled, Limits]]:
         def ready(url: str) -> None:
             threading.Thread(target=ask, args=(url,), daemon=True).start()
 
-        holder = hold_ledger(home.folder, Judging()) if processes > 1 else None
+        holder = hold_ledger(home.folder, PolicySettings()) if processes > 1 else None
         run_proxy(ProxyOptions(str(home.folder), log_level="error", processes=processes), ready)
         if holder is not None:
             holder.close()

@@ -18,11 +18,11 @@ from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
 from remit.policy.cedar import CedarEngine
 from remit.policy.decide import Decision, judge
-from remit.policy.engines import Engine, Standing
-from remit.policy.files import Files, SeenFiles
+from remit.policy.engines import Engine, SessionStatus
+from remit.policy.files import Files, LocalFiles
 from remit.policy.native import NativeEngine
 
-STANDING = Standing("pass:benchmark:0001", Budget(tool_calls=100, duration_s=3600))
+STANDING = SessionStatus("pass:benchmark:0001", Budget(tool_calls=100, duration_s=3600))
 LIMITS = {"path tool": 1.0, "simple command": 3.0}
 CEDAR = """permit(principal, action, resource);
 @id("no-secrets") forbid(principal, action, resource) when { context.paths.contains("/etc/shadow") };"""
@@ -77,7 +77,7 @@ class Bench:
             resource_scope=(folder, "https://api.example.com/v1/**"),
             cwd=folder,
         )
-        self.files: Files = SeenFiles()
+        self.files: Files = LocalFiles()
 
     def call(self, tool: str, arguments: dict[str, JSON], *engines: Engine) -> Work:
         """Return the work of one decision."""

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from remit.assistants.routes import table_of_routes as hook_routes
+from remit.assistants.routes import documented_routes as hook_routes
 from remit.errors import RemitError
 from remit.hub.routes import describe_hub
-from remit.hub.routes import table_of_routes as hub_routes
+from remit.hub.routes import documented_routes as hub_routes
 from remit.proxy.routes import describe_proxy
-from remit.proxy.routes import table_of_routes as proxy_routes
+from remit.proxy.routes import documented_routes as proxy_routes
 
 ROOT: Final = Path(__file__).parent.parent
 ERRORS_PAGE: Final = ROOT / "docs" / "reference" / "errors.md"

@@ -16,16 +16,16 @@ from remit.config import (
     HUB_HOSTS,
     HUB_URL,
     TOKEN_NAMES,
-    Settings,
+    HomeSettings,
     check_hub_host,
     ensure_token,
+    expand_user_path,
     home_path,
     load_settings,
     parse_hub_url,
     rotate_token,
     set_hub_url,
     user_config,
-    user_path,
 )
 from remit.errors import FieldInvalid, HomeUnsafe, StateCorrupt, StateMissing
 from remit.ledger.home import Home, open_home
@@ -68,14 +68,14 @@ def test_nobody_else_reads_the_environment() -> None:
 
 def test_a_tilde_in_a_path_is_the_users_home_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
-    assert [user_path(text) for text in ("~", "~/a/", "/b/~", "c")] == [
+    assert [expand_user_path(text) for text in ("~", "~/a/", "/b/~", "c")] == [
         "/home/someone",
         "/home/someone/a/",
         "/b/~",
         "c",
     ]
     with pytest.raises(FieldInvalid) as refused:
-        user_path("~nobody-of-this-name/a")
+        expand_user_path("~nobody-of-this-name/a")
     assert refused.value.code == "field_invalid"
 
 
@@ -94,7 +94,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def test_a_home_without_a_file_has_the_first_settings(home: Home) -> None:
-    assert load_settings(home) == Settings(None, None, None, HUB_URL)
+    assert load_settings(home) == HomeSettings(None, None, None, HUB_URL)
     assert home.names() == []
 
 

@@ -25,23 +25,23 @@ from remit.errors import (
     StateMissing,
 )
 from remit.governor import handshake
+from remit.governor.context import UseCaseRunner
 from remit.governor.evaluate import Evaluate
 from remit.governor.governor import Governor
-from remit.governor.handshake import SOCKET, Introduction, Judging
-from remit.governor.issue import Issue, Order
+from remit.governor.handshake import SOCKET_NAME, Introduction, PolicySettings
+from remit.governor.issue import IssuePassport, PassportRequest
 from remit.governor.keys import DistrustKey, RotateKey
-from remit.governor.means import UseCaseRunner
-from remit.governor.remote import LedgerNotServed, RemoteGovernor, connect
+from remit.governor.remote import LedgerProcessNotRunning, RemoteGovernor, connect
 from remit.governor.revoke import KillSwitch, RevokePassport
-from remit.governor.sessions import End, Start
+from remit.governor.sessions import EndSession, StartSession
 from remit.governor.wire import (
     HEADER_BYTES,
     MAX_FRAME,
-    Frames,
+    FrameDecoder,
     decode_failure,
     decode_messages,
+    encode_frame,
     encode_message,
-    frame_of,
 )
 from remit.ledger.home import open_home
 from remit.policy.call import ToolCall
@@ -62,8 +62,8 @@ def begun(governor: UseCaseRunner, calls: int = 100) -> str:
         agent_id="agent:test", mission="Test", allowed_tools=("Read", "Bash"), resource_scope=(PROJECT,),
         max_tool_calls=calls, cwd=PROJECT,
     )  # fmt: skip
-    passport = governor.run(Issue(Order(mission, f"pass:{secrets.token_hex(16)}")))
-    return governor.run(Start(passport.token)).session.id
+    passport = governor.run(IssuePassport(PassportRequest(mission, f"pass:{secrets.token_hex(16)}")))
+    return governor.run(StartSession(passport.token)).session.id
 
 
 @pytest.fixture
@@ -85,14 +85,14 @@ def front(home: Path) -> Iterator[Service]:
 @contextmanager
 def connected(home: Path) -> Iterator[socket.socket]:
     """Give a connection that has passed the handshake."""
-    with open_home(home) as opened, connect(opened, Introduction("", Judging())) as connection:
+    with open_home(home) as opened, connect(opened, Introduction("", PolicySettings())) as connection:
         connection.settimeout(IN_TIME_S)
         yield connection
 
 
 def received(connection: socket.socket) -> list[RemitError]:
     """Return the failures of the next frame that holds any."""
-    frames = Frames()
+    frames = FrameDecoder()
     while data := connection.recv(65536):
         for body in frames.feed(data):
             found = [decode_failure(content) for _, _, content in decode_messages(body)]
@@ -116,7 +116,7 @@ def raw(home: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(IN_TIME_S)
     with open_home(home) as opened, opened.folder("run") as folder:
-        connection.connect(folder.socket_address(SOCKET))
+        connection.connect(folder.socket_address(SOCKET_NAME))
     return connection
 
 
@@ -136,7 +136,7 @@ def test_a_front_decides_and_records_by_the_ledger_process_and_holds_no_private_
     with pytest.raises(LedgerUnavailable, match="no private keys"):
         front.keys.signing(front.reader.switches().kid)
     with pytest.raises(SessionNotFound):
-        governor.run(End("pass:nobody"))
+        governor.run(EndSession("pass:nobody"))
     with pytest.raises(FieldInvalid, match=r"\$\.tool_name"):
         governor.run(Evaluate(session, ToolCall("", {})))
 
@@ -217,14 +217,14 @@ def test_the_policies_of_a_front_hold_in_the_ledger_process_too(home: Path, tmp_
         denied = second.governor.run(Evaluate(session, ALLOWED))
         assert denied.receipt.claims.internal_denial_code == "engine_denied"
         with open_home(home) as opened, pytest.raises(PolicyInvalid):
-            connect(opened, Introduction("", Judging(policies="permit(")))
+            connect(opened, Introduction("", PolicySettings(policies="permit(")))
 
 
 def test_the_socket_is_its_owners_alone_wherever_the_home_lies(tmp_path: Path) -> None:
     place = tmp_path / ("long" * 40)
     place.mkdir()
     with closing(build_service(place / "home")), closing(build_service(place / "home")) as client:
-        found = (place / "home/run" / SOCKET).stat()
+        found = (place / "home/run" / SOCKET_NAME).stat()
         assert (stat.S_IMODE(found.st_mode), stat.S_ISSOCK(found.st_mode)) == (0o600, True)
         assert stat.S_IMODE((place / "home/run").stat().st_mode) == 0o700
         assert stat.S_IMODE((place / "home/run/ledger.secret").stat().st_mode) == 0o600
@@ -238,11 +238,11 @@ def test_who_does_not_know_the_secret_is_not_served_and_not_believed(home: Path)
         right = secret.read_bytes()
         secret.write_bytes(secrets.token_bytes(32))
         with open_home(home) as opened, pytest.raises(LedgerUnavailable, match="does not know the secret"):
-            connect(opened, Introduction("", Judging()))
+            connect(opened, Introduction("", PolicySettings()))
         # Anyone could prove to know a secret that is empty.
         secret.write_bytes(b"")
-        with open_home(home) as opened, pytest.raises(LedgerNotServed):
-            connect(opened, Introduction("", Judging()))
+        with open_home(home) as opened, pytest.raises(LedgerProcessNotRunning):
+            connect(opened, Introduction("", PolicySettings()))
         secret.write_bytes(right)
         for proof in (b"", b"x" * 32, None):
             with raw(home) as connection:
@@ -251,7 +251,7 @@ def test_who_does_not_know_the_secret_is_not_served_and_not_believed(home: Path)
                 other = handshake.decode_hello(connection.recv(4096)[HEADER_BYTES:])
                 # The proof of the other side, sent back, proves nothing.
                 send(connection, handshake.encode(other.proof if proof is None else proof))
-                send(connection, handshake.encode(Introduction("test", Judging())))
+                send(connection, handshake.encode(Introduction("test", PolicySettings())))
                 assert ended(connection)
         assert works(service)
 
@@ -269,7 +269,7 @@ def send(connection: socket.socket, message: bytes) -> None:
         b"\xff\xff\xff\xff",
         b"\0\0\0\0",
         b"\0\0\0\1\xc1",
-        frame_of([encode_message(1, "End", {"session_id": "a"})]),
+        encode_frame([encode_message(1, "EndSession", {"session_id": "a"})]),
         b"\0\0\4\1" + b"x" * 1025,
     ],
     ids=repr,
@@ -303,9 +303,9 @@ def test_what_is_no_use_case_is_refused_and_the_connection_goes_on(home: Path) -
             ("Evaluate", {"session_id": "a", "call": ["Read", {}], "idempotency_key": "x" * 300}),
         ]
         for name, content in asks:
-            connection.sendall(frame_of([encode_message(7, name, content)]))
+            connection.sendall(encode_frame([encode_message(7, name, content)]))
             assert [type(error) for error in received(connection)] == [FieldInvalid]
-        connection.sendall(frame_of([encode_message(8, "End", {"session_id": "pass:nobody"})]))
+        connection.sendall(encode_frame([encode_message(8, "EndSession", {"session_id": "pass:nobody"})]))
         assert [type(error) for error in received(connection)] == [SessionNotFound]
         assert works(service)
 
@@ -348,7 +348,7 @@ def test_findings_that_the_engines_here_could_not_have_had_do_not_count(
                 [changes.get("tool", "Read"), "read", "file", "/etc/passwd", changes.get("sides", ["none"])],
             ],
         }
-        connection.sendall(frame_of([encode_message(1, "Evaluate", forged)]))
+        connection.sendall(encode_frame([encode_message(1, "Evaluate", forged)]))
         until(lambda: bool(service.reader.receipts(session)))
         [kept] = service.reader.receipts(session)
         assert service.governor.means.receipt(kept.token).claims.verdict == "violation"
@@ -418,8 +418,8 @@ def test_it_outlives_the_service_that_started_it_and_ends_with_the_last(home: Pa
     second.close()
     until(lambda: ledger_processes_of(home) == [])
     assert not (home / "ledger.db-wal").exists()
-    with open_home(home) as opened, pytest.raises(LedgerNotServed):
-        connect(opened, Introduction("", Judging()))
+    with open_home(home) as opened, pytest.raises(LedgerProcessNotRunning):
+        connect(opened, Introduction("", PolicySettings()))
 
 
 def test_a_service_starts_a_process_when_the_one_that_held_the_ledger_has_ended(home: Path) -> None:
@@ -471,7 +471,7 @@ def test_a_ledger_that_is_gone_is_not_made_again_when_its_process_was_killed(hom
 
 def test_messages_are_plain_data() -> None:
     # Nothing that is decoded can name code: what arrives is arrays, maps, texts, numbers and bytes.
-    assert msgpack.decode(encode_message(1, "End", End("a"))) == [1, "End", {"session_id": "a"}]
+    assert msgpack.decode(encode_message(1, "EndSession", EndSession("a"))) == [1, "EndSession", {"session_id": "a"}]
 
 
 def test_services_of_one_home_share_one_process_and_commands_are_its_clients(home: Path) -> None:
@@ -482,7 +482,7 @@ def test_services_of_one_home_share_one_process_and_commands_are_its_clients(hom
         assert len(ledger_processes_of(home)) == 1
         token = run(home, "issue", "--agent-id", "agent:test", "--mission", "Test", "--allowed-tools", "Read",
                     "--resource-scope", PROJECT).stdout.strip()  # fmt: skip
-        session = proxy.governor.run(Start(token)).session.id
+        session = proxy.governor.run(StartSession(token)).session.id
         assert hub.governor.run(Evaluate(session, ALLOWED)).permits
         assert run(home, "keys", "rotate").exit_code == 0
         assert proxy.governor.run(Evaluate(session, ALLOWED)).permits

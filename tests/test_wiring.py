@@ -11,14 +11,14 @@ from msgspec import structs
 
 from remit import Mission
 from remit.errors import PolicyInvalid
+from remit.governor.context import UseCaseRunner
 from remit.governor.delegate import Delegate
-from remit.governor.evaluate import Answer, Evaluate, Evidence
-from remit.governor.issue import Issue, Order
-from remit.governor.means import UseCaseRunner
-from remit.governor.sessions import End, Look, Start
-from remit.ledger.embedded import open_embedded
+from remit.governor.evaluate import Evaluate, Evaluation, Evidence
+from remit.governor.issue import IssuePassport, PassportRequest
+from remit.governor.sessions import EndSession, GetSession, StartSession
+from remit.ledger.embedded import open_embedded_ledger
 from remit.policy.call import ToolCall
-from remit.wiring import build_rehearsal, build_service
+from remit.wiring import build_in_memory, build_service
 from tests.governor.stepping import Commit, steps_of
 
 NO_SECRETS = """permit(principal, action, resource);
@@ -29,11 +29,11 @@ def begun(governor: UseCaseRunner) -> str:
     mission = Mission(
         agent_id="agent:test", mission="Test", allowed_tools=("Read", "cli_command"), resource_scope=("/srv/project",)
     )
-    passport = governor.run(Issue(Order(mission, f"pass:{secrets.token_hex(16)}")))
-    return governor.run(Start(passport.token)).session.id
+    passport = governor.run(IssuePassport(PassportRequest(mission, f"pass:{secrets.token_hex(16)}")))
+    return governor.run(StartSession(passport.token)).session.id
 
 
-def read(governor: UseCaseRunner, session_id: str, path: str) -> Answer:
+def read(governor: UseCaseRunner, session_id: str, path: str) -> Evaluation:
     return governor.run(Evaluate(session_id, ToolCall("Read", {"file_path": path})))
 
 
@@ -52,13 +52,13 @@ def test_a_service_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
 def test_a_service_that_starts_closes_what_the_last_one_has_left_open(tmp_path: Path) -> None:
     first = build_service(tmp_path / "home")
     session_id = begun(first.governor)
-    mission = first.governor.run(Look(session_id)).passport.mission
+    mission = first.governor.run(GetSession(session_id)).passport.mission
     for number in range(70):
         first.governor.run(Delegate(session_id, structs.replace(mission, max_tool_calls=1), f"request-{number}"))
-    steps = steps_of(End(session_id), first.governor.means)
+    steps = steps_of(EndSession(session_id), first.governor.means)
     asked = next(steps)
     assert isinstance(asked, Commit)
-    with closing(open_embedded(tmp_path / "home")) as beside:
+    with closing(open_embedded_ledger(tmp_path / "home")) as beside:
         assert beside.ledger.run(asked.work).reserved == 70  # and there it stops
     first.close()
     second = build_service(tmp_path / "home")
@@ -102,7 +102,7 @@ def test_what_is_observed_is_judged_for_danger_first(tmp_path: Path) -> None:
 
 def test_a_rehearsal_gives_receipts_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with build_rehearsal() as (governor, _):
+    with build_in_memory() as (governor, _):
         answer = read(governor, begun(governor), "/srv/project/a")
     assert answer.permits
     assert list(tmp_path.iterdir()) == []

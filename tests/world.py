@@ -26,9 +26,9 @@ from remit import (
 )
 from remit.claims.canonical import sha256_hex
 from remit.claims.jws import unsafe_peek
-from remit.ledger.embedded import open_embedded
-from remit.ledger.port import Ledger
+from remit.ledger.embedded import open_embedded_ledger
 from remit.ledger.records import PassportRegistration
+from remit.ledger.store import Ledger
 
 __all__ = [
     "ISSUER",
@@ -70,7 +70,7 @@ def register(ledger: Ledger, token: str, *, at_ms: int | None = None) -> str:
 
 def registered_in(home: Path, token: str) -> str:
     """Register the token of a passport in a home, beside whatever has its ledger open, and return it."""
-    with closing(open_embedded(home)) as embedded:
+    with closing(open_embedded_ledger(home)) as embedded:
         return register(embedded.ledger, token)
 
 

@@ -43,7 +43,6 @@ from remit.claims.receipt import (
     sign_receipt,
     verify_receipt,
 )
-from remit.claims.shapes import SideEffectClass
 from remit.claims.strictjson import parse_json
 from remit.claims.succession import (
     KeyChange,
@@ -55,6 +54,7 @@ from remit.claims.succession import (
     verify_key_limit,
     with_successors,
 )
+from remit.claims.types import SideEffectClass
 from remit.errors import BrokenChain, RemitError
 from remit.version import __version__
 

@@ -1,7 +1,7 @@
 """Settings from the environment and from `config.json` of the home. The only reader of the environment.
 
-Keeps these invariants: a token in the file is too long to guess, and is left out of the representation of `Settings`;
-the Hub's address is a loopback address; unknown members of the file are preserved.
+Keeps these invariants: a token in the file is too long to guess, and is left out of the representation of
+`HomeSettings`; the Hub's address is a loopback address; unknown members of the file are preserved.
 """
 
 import os
@@ -13,8 +13,8 @@ from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 from msgspec import UNSET, Meta, UnsetType
 
-from remit.claims.shapes import Claims, encode, matching, shape
 from remit.claims.strictjson import JSON, parse_object
+from remit.claims.types import Claims, convert, encode, matches
 from remit.errors import FieldInvalid, InputError, StateCorrupt, StateMissing, quote
 from remit.ledger.home import Home
 
@@ -27,26 +27,26 @@ __all__ = [
     "METRICS_VARIABLE",
     "SAFE_PATH_VARIABLE",
     "TOKEN_NAMES",
-    "Settings",
+    "HomeSettings",
     "TokenName",
-    "assistant_config",
+    "assistant_config_folder",
     "check_hub_host",
-    "collector",
-    "distrust_current_folder",
+    "disable_imports_from_current_folder",
     "ensure_token",
+    "expand_user_path",
+    "get_hook_variable",
     "home_path",
-    "hook_variable",
     "load_settings",
-    "numeric_url",
+    "otlp_endpoint_from_environment",
     "parse_hub_url",
     "rotate_token",
     "service_environment",
     "set_hub_url",
-    "share_metrics",
+    "set_metrics_folder",
     "user_config",
     "user_home",
-    "user_path",
     "user_shell",
+    "without_localhost",
 ]
 
 COLLECTOR_VARIABLE: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -92,13 +92,13 @@ def user_config() -> Path | None:
     return None if home is None else Path(home) / ".config"
 
 
-def assistant_config(variable: str) -> str:
+def assistant_config_folder(variable: str) -> str:
     """Return the folder that an environment variable of a coding assistant names for its settings; empty if unset."""
     named = os.environ.get(variable, "") if variable else ""
     return named if named.startswith("/") else ""
 
 
-def hook_variable(name: str) -> str:
+def get_hook_variable(name: str) -> str:
     """Return an environment variable that hooks of an assistant may refer to; empty if unset."""
     return os.environ.get(name, "")
 
@@ -118,22 +118,22 @@ def service_environment() -> dict[str, str]:
     return others | ({_MODULES: kept} if kept else {})
 
 
-def collector() -> str | None:
+def otlp_endpoint_from_environment() -> str | None:
     """Return the OpenTelemetry endpoint from the standard environment variable; the default for `--otlp-endpoint`."""
     return os.environ.get(COLLECTOR_VARIABLE) or None
 
 
-def share_metrics(folder: str) -> None:
+def set_metrics_folder(folder: str) -> None:
     """Make child processes share their Prometheus metrics in `folder`, by the variable that its library reads."""
     os.environ[METRICS_VARIABLE] = folder
 
 
-def distrust_current_folder() -> None:
+def disable_imports_from_current_folder() -> None:
     """Keep child processes from importing modules from the current folder, which an agent may be able to write to."""
     os.environ[SAFE_PATH_VARIABLE] = "1"
 
 
-def user_path(text: str) -> str:
+def expand_user_path(text: str) -> str:
     """Return a path with a leading `~` expanded."""
     path = os.path.expanduser(text)  # noqa: PTH111 - a Path would drop a trailing slash
     if path.startswith("~"):
@@ -142,7 +142,7 @@ def user_path(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Settings:
+class HomeSettings:
     """The known members of `config.json`."""
 
     # Required by the admin endpoints of the proxy.
@@ -155,7 +155,7 @@ class Settings:
     hub_url: str = HUB_URL
 
 
-_Token: TypeAlias = Annotated[str, matching("[A-Za-z0-9_-]{43,256}")]
+_Token: TypeAlias = Annotated[str, matches("[A-Za-z0-9_-]{43,256}")]
 
 
 class _Members(Claims, frozen=True, kw_only=True):
@@ -169,7 +169,7 @@ class _Members(Claims, frozen=True, kw_only=True):
         parse_hub_url(self.hub_url)
 
 
-def load_settings(home: Home) -> Settings:
+def load_settings(home: Home) -> HomeSettings:
     """Return the settings of a home; the defaults if it has no `config.json`."""
     return _settings(_read(home))
 
@@ -192,10 +192,10 @@ def set_hub_url(home: Home, url: str) -> None:
     """Store where the Hub listens. Clients connect there from now on."""
     parse_hub_url(url)
     with home.locked(_LOCK):
-        home.replace(CONFIG_FILE, encode(_read(home) | {"hub_url": numeric_url(url)}))
+        home.replace(CONFIG_FILE, encode(_read(home) | {"hub_url": without_localhost(url)}))
 
 
-def numeric_url(url: str) -> str:
+def without_localhost(url: str) -> str:
     """Return an address of the Hub with 127.0.0.1 for `localhost`, which could be another user's port on `[::1]`."""
     return url.replace("//localhost:", "//127.0.0.1:", 1)
 
@@ -240,12 +240,12 @@ def _read(home: Home) -> dict[str, JSON]:
     return members
 
 
-def _settings(members: dict[str, JSON]) -> Settings:
+def _settings(members: dict[str, JSON]) -> HomeSettings:
     known = _known(members)
-    return Settings(
-        known.admin_token or None, known.proxy_token or None, known.hub_token or None, numeric_url(known.hub_url)
+    return HomeSettings(
+        known.admin_token or None, known.proxy_token or None, known.hub_token or None, without_localhost(known.hub_url)
     )
 
 
 def _known(members: dict[str, JSON]) -> _Members:
-    return shape(_Members, {name: members[name] for name in _Members.__struct_fields__ if name in members})
+    return convert(_Members, {name: members[name] for name in _Members.__struct_fields__ if name in members})

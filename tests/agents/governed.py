@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from remit.claims.chain import walk_chain
 from remit.claims.receipt import Receipt
-from remit.policy.evidence import CALL
+from remit.policy.evidence import CALL_MEASUREMENT
 from remit.wiring import build_service
 from tests.agents.install import Assistant, program_of
 from tests.agents.running import Place
@@ -131,6 +131,6 @@ def receipts(place: Place) -> list[Receipt]:
 
 def verdicts(place: Place) -> dict[str, str]:
     """Return how each call was decided on, by the assistant's own ids of its calls."""
-    told = ((receipt.measurements or {}).get(CALL) for receipt in receipts(place))
+    told = ((receipt.measurements or {}).get(CALL_MEASUREMENT) for receipt in receipts(place))
     names = [str(measured.description).split(" ")[1] if measured else "" for measured in told]
     return {name: receipt.verdict for name, receipt in zip(names, receipts(place), strict=True) if name}

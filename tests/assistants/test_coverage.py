@@ -8,7 +8,7 @@ import pytest
 from remit.assistants.reconcile.calls import Call, Outcome
 from remit.assistants.reconcile.coverage import (
     Coverage,
-    Mismatched,
+    MismatchedReceipt,
     SignedDecision,
     build_report,
     compare,
@@ -18,8 +18,8 @@ from remit.assistants.reconcile.coverage import (
 from remit.claims.canonical import canonicalize
 from remit.claims.chain import walk_chain
 from remit.claims.receipt import SignedReceipt
-from remit.governor.assistants import Actor, Govern
-from remit.governor.conclude import Conclude
+from remit.governor.assistants import Actor, EvaluateAssistantCall
+from remit.governor.conclude import RecordAssistantResult
 from remit.governor.sources import Reporter
 from remit.policy.call import ToolCall
 from tests.governor.results import DIGEST
@@ -122,7 +122,7 @@ def test_a_decision_on_something_else_covers_no_call(
     right = decided(arguments="0" * 64, at="2026-11-15T18:00:04.999Z")
     other = right._replace(permitted=permitted, receipt_id="rcpt:other", **changes)  # type: ignore[arg-type]
     coverage = compare([own], [other])
-    assert coverage.mismatched == (Mismatched(own, "rcpt:other", (differs,)),)  # type: ignore[arg-type]
+    assert coverage.mismatched == (MismatchedReceipt(own, "rcpt:other", (differs,)),)  # type: ignore[arg-type]
     assert (coverage.receipted, coverage.is_full, coverage.has_gaps) == (0, False, True)
     # Whichever comes last, the decision on the call itself counts.
     assert compare([own], [right, other]).is_full
@@ -183,7 +183,7 @@ def test_the_report_names_what_is_in_question_and_has_a_canonical_form() -> None
 
 def govern(service: Service, name: str, tool: ToolCall, agent: str = "") -> str:
     envelope = f"claude-code {name}" + (f" agent={agent}" if agent else "") + " mode=acceptEdits"
-    return service.run(Govern(ACTOR._replace(agent=agent), tool, name, envelope)).session_id
+    return service.run(EvaluateAssistantCall(ACTOR._replace(agent=agent), tool, name, envelope)).session_id
 
 
 def chain(service: Service, name: str) -> list[SignedReceipt]:
@@ -193,7 +193,7 @@ def chain(service: Service, name: str) -> list[SignedReceipt]:
 def test_decisions_are_read_from_receipts_with_what_became_of_them(service: Service) -> None:
     name = govern(service, "c1", ALLOWED)
     govern(service, "c2", FORBIDDEN)
-    service.run(Conclude(ACTOR, ALLOWED, "c1", "claude-code c1", DIGEST))
+    service.run(RecordAssistantResult(ACTOR, ALLOWED, "c1", "claude-code c1", DIGEST))
     found = find_decisions(chain(service, name), "claude-code", "s")
     assert [(one.call_id, one.permitted, one.bound, one.mode) for one in found] == [
         ("c1", True, True, "acceptEdits"),
@@ -203,7 +203,7 @@ def test_decisions_are_read_from_receipts_with_what_became_of_them(service: Serv
 
 def test_a_finding_is_no_decision(service: Service) -> None:
     name = govern(service, "c1", ALLOWED)
-    service.run(Conclude(ACTOR, ALLOWED, "c9", "claude-code c9", DIGEST))
+    service.run(RecordAssistantResult(ACTOR, ALLOWED, "c9", "claude-code c9", DIGEST))
     assert [one.call_id for one in find_decisions(chain(service, name), "claude-code", "s")] == ["c1"]
 
 

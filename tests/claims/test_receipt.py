@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec import structs, to_builtins
 
 from remit import Receipt, SignedReceipt, canonicalize, extend, parse_json, parse_receipt, sign_receipt, verify_receipt
-from remit.claims.receipt import MAX_TOOL, LegacyBudgetDelta, LineageBudgetDelta, Measurement, named_tool
-from remit.claims.shapes import encode
+from remit.claims.receipt import MAX_TOOL, LegacyBudgetDelta, LineageBudgetDelta, Measurement, receipt_tool_name
+from remit.claims.types import encode
 from remit.errors import FieldInvalid, InputError
 from tests.claims.schema_walk import SCHEMA, breakages, obeying
 from tests.world import KEYRING, NOW, OURS, Session, denied, permitted, session_of
@@ -249,7 +249,7 @@ def test_a_receipt_by_hand_is_held_to_the_rules_when_it_is_signed() -> None:
 
 
 def test_the_name_of_a_tool_is_cut_where_it_is_long_and_still_told_from_others() -> None:
-    assert named_tool("x" * MAX_TOOL) == "x" * MAX_TOOL
-    long, other = named_tool("x" * (MAX_TOOL + 1)), named_tool("x" * MAX_TOOL + "y")
+    assert receipt_tool_name("x" * MAX_TOOL) == "x" * MAX_TOOL
+    long, other = receipt_tool_name("x" * (MAX_TOOL + 1)), receipt_tool_name("x" * MAX_TOOL + "y")
     assert len(long) == len(other) <= MAX_TOOL
     assert long != other

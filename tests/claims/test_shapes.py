@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from remit import parse_mission, parse_receipt
 from remit.claims.passport import Confirmation
-from remit.claims.shapes import Claims, build_reader, check_leap_second, encode, shape
+from remit.claims.types import Claims, build_decoder, check_leap_second, convert, encode
 from remit.errors import FieldInvalid
 
 
@@ -30,7 +30,7 @@ class _Chosen(Claims, frozen=True, kw_only=True):
 )
 def test_an_unknown_value_of_an_enumeration_names_those_allowed(given: object, place: str, said: str) -> None:
     with pytest.raises(FieldInvalid) as caught:
-        shape(_Chosen, given)
+        convert(_Chosen, given)
     assert (caught.value.place, caught.value.problem) == (place, said)
 
 
@@ -67,7 +67,7 @@ def test_values_from_outside_are_not_repeated() -> None:
 
 
 def test_what_is_read_back_is_held_to_the_rules() -> None:
-    read_back = build_reader(Confirmation)
+    read_back = build_decoder(Confirmation)
     assert read_back(encode(Confirmation(jkt="A" * 43))) == Confirmation(jkt="A" * 43)
     with pytest.raises(FieldInvalid) as caught:
         read_back(b'{"jkt":"short"}')
@@ -77,7 +77,7 @@ def test_what_is_read_back_is_held_to_the_rules() -> None:
 def test_a_rule_that_is_a_pattern_is_told_in_words_and_at_its_place() -> None:
     for member in ("jkt", "x5t#S256"):
         with pytest.raises(FieldInvalid) as caught:
-            build_reader(Confirmation)(encode({member: "short"}))
+            build_decoder(Confirmation)(encode({member: "short"}))
         assert caught.value.place == f"$.{member}"
         assert not set("\\()[]{}") & set(caught.value.problem)
 

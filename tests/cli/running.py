@@ -31,13 +31,13 @@ def issued(place: Path, *arguments: str) -> str:
 
 def started(place: Path, *arguments: str) -> str:
     """Return the id of a session that was started with a new passport."""
-    from remit.governor.sessions import Start
+    from remit.governor.sessions import StartSession
     from remit.wiring import build_service
 
     token = issued(place, *arguments)
     service = build_service(place)
     try:
-        return service.governor.run(Start(token)).session.id
+        return service.governor.run(StartSession(token)).session.id
     finally:
         service.close()
 

@@ -111,8 +111,8 @@ def from_the_future(place: Path) -> None:
     from remit import Mission
     from remit.governor.clock import Moment
     from remit.governor.evaluate import Evaluate
-    from remit.governor.issue import Issue, Order
-    from remit.governor.sessions import Start
+    from remit.governor.issue import IssuePassport, PassportRequest
+    from remit.governor.sessions import StartSession
     from remit.policy.call import ToolCall
     from remit.wiring import build_service
 
@@ -123,8 +123,10 @@ def from_the_future(place: Path) -> None:
 
     service = build_service(place)
     service.governor.means.clock = Ahead()
-    token = service.governor.run(Issue(Order(Mission(agent_id="a", mission="b"), "pass:from-later"))).token
-    session = service.governor.run(Start(token)).session
+    token = service.governor.run(
+        IssuePassport(PassportRequest(Mission(agent_id="a", mission="b"), "pass:from-later"))
+    ).token
+    session = service.governor.run(StartSession(token)).session
     service.governor.run(Evaluate(session.id, ToolCall("Read", {})))
     service.close()
 

@@ -13,12 +13,12 @@ from remit.claims.canonical import canonicalize, sha256_base64url
 from remit.claims.receipt import Receipt, verify_receipt
 from remit.cli.errors import DONE, STATE, USAGE
 from remit.config import ensure_token, rotate_token
-from remit.governor.assistants import Begin
+from remit.governor.assistants import BeginAssistantSession
 from remit.governor.sources import Reporter
-from remit.governor.tampering import EndTampered
+from remit.governor.tampering import RevokeTamperedSessions
 from remit.hub.auth import hook_token, shared_hook_token
 from remit.ledger.home import open_home
-from remit.ledger.keys import keyring_of
+from remit.ledger.keys import build_keyring
 from remit.wiring import build_service
 from tests.assistants.hooks.scenes import Scene
 from tests.cli.running import run
@@ -84,7 +84,7 @@ class Protected:
         try:
             kept = service.reader.receipt(name)
             assert kept is not None
-            return verify_receipt(kept.token, keyring_of(service.reader.keys())).claims
+            return verify_receipt(kept.token, build_keyring(service.reader.keys())).claims
         finally:
             service.close()
 
@@ -369,8 +369,10 @@ def test_sessions_that_were_ended_for_tampering_are_a_problem_until_it_is_protec
         (kept,) = Protections(home).all()
     service = build_service(protected.home)
     told = {"app": "claude-code", "id": "s1", "protection": kept.id, "generation": str(kept.generation)}
-    service.governor.run(Begin(Reporter("hook:s1", json.dumps(told), mission(), generation=kept.generation)))
-    service.governor.run(EndTampered(kept.id))
+    service.governor.run(
+        BeginAssistantSession(Reporter("hook:s1", json.dumps(told), mission(), generation=kept.generation))
+    )
+    service.governor.run(RevokeTamperedSessions(kept.id))
     service.close()
     found = protected.checks(STATE)["evidence"]
     assert (found["state"], "tampered" in found["said"]) == ("problem", True)

@@ -18,7 +18,7 @@ from remit.cli.errors import DONE, STATE, UNAVAILABLE, USAGE
 from remit.cli.export import write_chunks
 from remit.cli.program import READER_GONE
 from remit.ledger.home import open_home
-from remit.server.record import run_file
+from remit.server.run_files import run_file
 from tests.cli.running import piped, run
 from tests.client.hub_service import EXPORT, HubDesk, packed
 from tests.client.service import Canned, serve

@@ -16,7 +16,7 @@ from remit.claims.public import AUDIT_ONLY
 from remit.claims.receipt import sign_receipt
 from remit.cli.errors import DONE, NO, STATE, USAGE
 from remit.governor.attest import Attest
-from remit.ledger.embedded import open_embedded
+from remit.ledger.embedded import open_embedded_ledger
 from tests.cli.running import issued, lines, run, started
 from tests.ledger.service import Service
 from tests.ledger.test_periods import forged_after, key_of, put_in, rotated
@@ -56,7 +56,7 @@ def test_a_passport_is_verified_and_shown(place: Path) -> None:
 
 def test_the_state_of_its_session_is_told(place: Path) -> None:
     session_id = started(place)
-    with_session = open_embedded(place)
+    with_session = open_embedded_ledger(place)
     token = with_session.reader.session(session_id).passport  # type: ignore[union-attr]
     with_session.close()
     assert told(place, token)["session"] == "active"
@@ -75,7 +75,7 @@ def test_a_delegate_of_a_revoked_passport_is_revoked(place: Path) -> None:
 
 def test_an_expired_passport_is_genuine_and_said_to_be_over(place: Path) -> None:
     issued(place)
-    embedded = open_embedded(place)
+    embedded = open_embedded_ledger(place)
     key = embedded.keys.signing(embedded.reader.switches().kid)
     embedded.close()
     old = issue_passport(
@@ -139,7 +139,7 @@ def test_changes_of_key_and_bookmarks_are_verified_too(place: Path) -> None:
 def test_the_end_of_a_period_is_verified_too(place: Path) -> None:
     kid = told(place, issued(place))["kid"]
     run(place, "keys", "distrust", kid, "--from", "now", "--yes")
-    with closing(open_embedded(place)) as embedded:
+    with closing(open_embedded_ledger(place)) as embedded:
         ends = [told(place, record.token) for record in embedded.reader.limits()]
     assert [(end["kind"], end["key"], end["in_ledger"]) for end in ends] == [("end of a key's period", kid, True)] * 2
     assert [end.get("distrusted_from") is None for end in ends] == [True, False]
@@ -201,7 +201,7 @@ def test_a_genuine_passport_that_the_home_has_not_issued_is_shown_as_such(place:
     from remit import Mission, issue_passport
 
     token = issued(place)
-    with closing(open_embedded(place)) as embedded:
+    with closing(open_embedded_ledger(place)) as embedded:
         key = embedded.keys.signing(embedded.reader.switches().kid)
     issuer, now = f"remit:{key.kid}", int(time.time())
     forged = issue_passport(Mission(agent_id="a", mission="b"), key, issuer=issuer, jti="pass:forged:1", now=now).token
@@ -294,7 +294,7 @@ def test_without_a_home_or_a_ledger_nothing_is_verified_and_none_is_made(place: 
 
 def test_a_genuine_passport_for_someone_else_is_not_verified_and_shown(place: Path) -> None:
     issued(place)
-    embedded = open_embedded(place)
+    embedded = open_embedded_ledger(place)
     key = embedded.keys.signing(embedded.reader.switches().kid)
     claims = verify_token(PASSPORT, issued(place), embedded.keys.keyring()).claims | {"aud": "another"}
     embedded.close()

@@ -198,10 +198,10 @@ def test_an_export_still_holds_a_distrusted_key_and_says_so_beside_it(place: Pat
 
 
 def test_a_passport_is_registered_before_it_is_printed(place: Path) -> None:
-    from remit.ledger.embedded import open_embedded
+    from remit.ledger.embedded import open_embedded_ledger
 
     told = json.loads(run(place, "issue", *ASKED, "--json").stdout)
-    embedded = open_embedded(place)
+    embedded = open_embedded_ledger(place)
     record = embedded.reader.registered(told["claims"]["jti"])
     embedded.close()
     assert record is not None

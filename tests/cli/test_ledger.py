@@ -29,7 +29,7 @@ from remit.cli.errors import (
 from remit.errors import HomeUnsafe, LedgerForeign, RemitError, ServiceRefused, TokenRequired
 from remit.ledger.embedded import open_rows
 from remit.ledger.home import open_home
-from remit.ledger.keys import keyring_of
+from remit.ledger.keys import build_keyring
 from tests.ledger.service import Service
 from tests.world import error_classes
 
@@ -201,7 +201,7 @@ def test_a_restore_is_signed_with_what_was_lost(place: Path, tmp_path: Path) -> 
     with open_home(place) as home, open_rows(home) as (_, rows):
         kept = rows.receipt(told["signed"])
         assert kept is not None
-        signed = verify_receipt(kept.token, keyring_of(rows.keys()))
+        signed = verify_receipt(kept.token, build_keyring(rows.keys()))
     assert (signed.claims.tool, signed.claims.internal_denial_code) == ("remit.restore", "coverage_gap")
     assert run(place, "check").exit_code == DONE
 

@@ -17,10 +17,10 @@ from remit.assistants.records import Protections
 from remit.cli.errors import DONE, NO, USAGE
 from remit.cli.protect import control_paths
 from remit.config import ensure_token
-from remit.governor.assistants import Begin
-from remit.governor.sessions import Look
+from remit.governor.assistants import BeginAssistantSession
+from remit.governor.sessions import GetSession
 from remit.governor.sources import Reporter
-from remit.governor.tampering import EndTampered
+from remit.governor.tampering import RevokeTamperedSessions
 from remit.hub.auth import hook_token, proof_key, shared_hook_token
 from remit.ledger.home import open_home
 from remit.wiring import build_service
@@ -455,12 +455,12 @@ def test_protecting_again_lets_sessions_begin_anew_that_were_ended_for_tampering
         told = json.dumps({"app": "claude-code", "id": "s1", "protection": name, "generation": str(kept.generation)})
         reporter = Reporter("hook:s1", told, mission(), generation=kept.generation)
         with closing(build_service(desk.home)) as service:
-            session_id = service.governor.run(Begin(reporter))
-            return session_id, service.governor.run(Look(session_id)).session.state
+            session_id = service.governor.run(BeginAssistantSession(reporter))
+            return session_id, service.governor.run(GetSession(session_id)).session.state
 
     first = begun()
     with closing(build_service(desk.home)) as service:
-        assert service.governor.run(EndTampered(name)) == (first[0],)
+        assert service.governor.run(RevokeTamperedSessions(name)) == (first[0],)
     assert begun() == (first[0], "revoked")
     desk.told()
     assert begun()[0] != first[0]

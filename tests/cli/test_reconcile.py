@@ -14,10 +14,10 @@ from remit.assistants.records import Protections
 from remit.claims.canonical import canonicalize, sha256_base64url
 from remit.claims.receipt import SignedReceipt, verify_receipt
 from remit.cli.errors import DONE, NO, STATE, USAGE
-from remit.governor.assistants import Actor, Govern
+from remit.governor.assistants import Actor, EvaluateAssistantCall
 from remit.governor.sources import Reporter
 from remit.ledger.home import open_home
-from remit.ledger.keys import keyring_of
+from remit.ledger.keys import build_keyring
 from remit.policy.call import ToolCall
 from remit.wiring import build_service
 from tests.assistants.hooks.scenes import PROTECTION, protection
@@ -47,7 +47,7 @@ class World:
         service, found = build_service(self.home), list[str]()
         for name in names:
             call = ToolCall(tool, {"command": "true"}, "/work/project")
-            governed = service.governor.run(Govern(actor, call, name, f"claude-code {name}"))
+            governed = service.governor.run(EvaluateAssistantCall(actor, call, name, f"claude-code {name}"))
             found.append(governed.answer.receipt.claims.receipt_id)
         service.close()
         return found
@@ -74,7 +74,7 @@ class World:
         """Return a receipt of the ledger's key."""
         service = build_service(self.home)
         try:
-            return verify_receipt(token, keyring_of(service.reader.keys()))
+            return verify_receipt(token, build_keyring(service.reader.keys()))
         finally:
             service.close()
 

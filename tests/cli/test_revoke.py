@@ -65,10 +65,10 @@ def test_an_id_that_nothing_has_and_no_passport_of_ours_could_have_is_not_revoke
 
 def test_a_session_under_a_passport_of_another_form_is_known(place: Path) -> None:
     from remit import Mission, issue_passport
-    from remit.ledger.embedded import open_embedded
+    from remit.ledger.embedded import open_embedded_ledger
 
     issued(place)
-    embedded = open_embedded(place)
+    embedded = open_embedded_ledger(place)
     key = embedded.keys.signing(embedded.reader.switches().kid)
     embedded.close()
     mission, now = Mission(agent_id="a", mission="b"), int(time.time())
@@ -135,21 +135,21 @@ def test_a_lineage_is_revoked_from_its_first_passport_on(place: Path) -> None:
 
 
 def test_a_session_that_has_ended_is_said_to_have(place: Path) -> None:
-    from remit.governor.sessions import End
+    from remit.governor.sessions import EndSession
 
     session_id = started(place)
     service = Service(place)
-    service.governor.run(End(session_id))
+    service.governor.run(EndSession(session_id))
     service.close()
     assert run(place, "revoke", session_id).stdout.splitlines()[-1] == "session      was already ended"
 
 
 def test_a_session_that_has_ended_is_revoked_all_the_same(place: Path) -> None:
-    from remit.governor.sessions import End
+    from remit.governor.sessions import EndSession
 
     session_id = started(place)
     service = Service(place)
-    service.governor.run(End(session_id))
+    service.governor.run(EndSession(session_id))
     session = service.governor.means.reader.session(session_id)
     assert session is not None
     service.close()

@@ -18,11 +18,11 @@ from remit.schemas.hub import (
     AdapterDetails,
     Adapters,
     CheckAnswer,
+    HubStartAnswer,
     ObserveAnswer,
     PolicyAnswer,
     ReceiptAnswer,
     ReviewAnswer,
-    StartAnswer,
     StatusAnswer,
 )
 from remit.schemas.proxy import AttestAnswer
@@ -139,8 +139,8 @@ def _review(receipt: SignedReceipt, source: str) -> ReviewAnswer:
     )
 
 
-def _start(body: Mapping[str, Any]) -> StartAnswer:
-    return StartAnswer(
+def _start(body: Mapping[str, Any]) -> HubStartAnswer:
+    return HubStartAnswer(
         session_id=_KEY,
         ardur_session_id=SESSION,
         agent_id=MISSION.agent_id,

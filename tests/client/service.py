@@ -20,7 +20,7 @@ from remit.claims.attestation import SessionSummary, SignedAttestation, Tally, s
 from remit.claims.keys import SigningKey
 from remit.claims.mission import parse_mission
 from remit.claims.passport import Confirmation, Passport, issue_passport
-from remit.claims.receipt import LineageBudgetDelta, SignedReceipt, Step, named_tool
+from remit.claims.receipt import LineageBudgetDelta, SignedReceipt, Step, receipt_tool_name
 from remit.claims.strictjson import parse_object
 from remit.schemas.proxy import (
     SCHEMA_VERSION,
@@ -131,7 +131,7 @@ class Desk:
         """Decide on a call, once for each key."""
         key, forbidden = body["idempotency_key"], body["tool_name"] == FORBIDDEN
         if key not in self._known:
-            step = denied(tool=FORBIDDEN) if forbidden else permitted(tool=named_tool(body["tool_name"]))
+            step = denied(tool=FORBIDDEN) if forbidden else permitted(tool=receipt_tool_name(body["tool_name"]))
             self._known[key] = self.session.append(step, body["arguments"])
             self.decided[key] += 1
         return EvaluateAnswer(

@@ -11,7 +11,7 @@ import pytest
 from remit.cli.errors import UNAVAILABLE, exit_code
 from remit.client import hub_calls
 from remit.errors import FieldInvalid, HubUnavailable, InputError, NotCanonicalizable, ServiceRefused
-from remit.schemas.hub import Consent, Event, MissionAsked, SessionTold, SourceTold
+from remit.schemas.hub import Consent, Event, RequestedMission, SessionInfo, SourceInfo
 from tests.client.conftest import ConnectHub
 from tests.client.hub_service import EXPORT, FORBIDDEN, HubDesk
 from tests.client.service import SESSION, canned_error, serve, statement
@@ -19,7 +19,7 @@ from tests.client.wire import Fault, relay
 from tests.ports import refusing_port
 from tests.world import KEYRING
 
-SOURCE = SourceTold(type="browser", origin="https://example.com")
+SOURCE = SourceInfo(type="browser", origin="https://example.com")
 EVENT = Event(kind="page", target="https://example.com/")
 REFUSED_TOKEN = 77
 
@@ -37,7 +37,7 @@ def port(desk: HubDesk) -> Iterator[int]:
 
 def test_everything_that_can_be_asked_is_answered(connect_hub: ConnectHub, desk: HubDesk, port: int) -> None:
     hub = connect_hub(port, keyring=KEYRING)
-    session, mission = SessionTold(title="example"), MissionAsked(max_tool_calls=3)
+    session, mission = SessionInfo(title="example"), RequestedMission(max_tool_calls=3)
     assert hub.health().ok
     assert hub.status().sessions == 1
     assert hub.start(SOURCE, session=session, mission=mission).ardur_session_id == SESSION

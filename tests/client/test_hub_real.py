@@ -9,8 +9,8 @@ from remit.claims.keys import Keyring
 from remit.governor.observe import SourceType
 from remit.ledger.embedded import open_rows
 from remit.ledger.home import open_home
-from remit.ledger.keys import keyring_of
-from remit.schemas.hub import Consent, Event, Message, SessionTold, SourceTold
+from remit.ledger.keys import build_keyring
+from remit.schemas.hub import Consent, Event, Message, SessionInfo, SourceInfo
 from tests.client.conftest import ConnectHub
 from tests.hub.service import DIGEST, Hub, running
 
@@ -31,7 +31,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     place = tmp_path_factory.mktemp("real") / "home"
     with running(place) as hub:
         with open_home(place) as home, open_rows(home) as (_, rows):
-            keyring = keyring_of(rows.keys())
+            keyring = build_keyring(rows.keys())
         yield Service(hub, keyring)
 
 
@@ -55,7 +55,7 @@ def test_the_receipt_of_an_event_is_believed(
     kind: SourceType, name: str, connect_hub: ConnectHub, service: Service
 ) -> None:
     hub = connect_hub(service.port, service.running.token, keyring=service.keyring)
-    source, session = SourceTold(type=kind, app="it"), SessionTold(title=name)
+    source, session = SourceInfo(type=kind, app="it"), SessionInfo(title=name)
     first, again = (hub.observe(source, EVENTS[name], session=session, idempotency_key=name) for _ in range(2))
     assert (first.receipt_id, first.decision) == (again.receipt_id, again.decision)
     assert hub.attest(first.ardur_session_id).claims.chain_verified

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from remit.errors import HubUnavailable
-from remit.schemas.hub import Event, SourceTold
+from remit.schemas.hub import Event, SourceInfo
 from tests.client.conftest import ConnectHub
 from tests.client.hub_service import HubDesk
 from tests.client.service import serve
 from tests.world import KEYRING
 
-SOURCE = SourceTold(type="browser", origin="https://example.com")
+SOURCE = SourceInfo(type="browser", origin="https://example.com")
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ OTHERWISE: dict[str, Any] = {
 def test_a_permit_for_the_event_that_was_sent_is_believed(connect_hub: ConnectHub, port: int) -> None:
     hub = connect_hub(port, keyring=KEYRING)
     for kind in ("browser", "desktop", "cli"):
-        source = SourceTold(type=kind)
+        source = SourceInfo(type=kind)
         assert hub.observe(source, FULL).policy.arguments["action_class"] == "send"
         assert hub.observe(source, Event()).decision == "PERMIT"
 
@@ -90,7 +90,7 @@ def test_a_permit_for_another_tool_is_not_believed(
 ) -> None:
     event = Event(command=command)
     desk.mistaken = {"source": {"type": kind}, "event": msgspec.to_builtins(event)}
-    source = SourceTold(type="browser" if kind != "browser" else "cli")
+    source = SourceInfo(type="browser" if kind != "browser" else "cli")
     with pytest.raises(HubUnavailable) as caught:
         connect_hub(port, keyring=KEYRING).observe(source, event)
     assert caught.value.code == "hub_unavailable"

@@ -13,15 +13,15 @@ from remit.claims.chain import Head, walk_chain
 from remit.claims.mission import Mission
 from remit.errors import LedgerUnavailable
 from remit.governor.clock import SystemClock
-from remit.governor.evaluate import Answer, Evaluate
+from remit.governor.context import Context
+from remit.governor.evaluate import Evaluate, Evaluation
 from remit.governor.governor import Governor
-from remit.governor.issue import Issue, Order
-from remit.governor.means import Means
-from remit.governor.sessions import Start
-from remit.ledger.embedded import Embedded, open_embedded
-from remit.ledger.port import Reader
-from remit.ledger.records import Kept, Session
+from remit.governor.issue import IssuePassport, PassportRequest
+from remit.governor.sessions import StartSession
+from remit.ledger.embedded import EmbeddedLedger, open_embedded_ledger
+from remit.ledger.records import Session, StoredReceipt
 from remit.ledger.sqlite import connect_reader
+from remit.ledger.store import Reader
 from remit.policy.call import ToolCall
 from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
@@ -38,7 +38,7 @@ PATIENT_S = 60.0
 class Service:
     """A governor over the ledger of a home."""
 
-    opened: Embedded
+    opened: EmbeddedLedger
     governor: Governor
 
     @property
@@ -56,17 +56,17 @@ class Service:
             max_tool_calls=calls,
             max_duration_s=86_400,
         )
-        return self.governor.run(Issue(Order(mission, f"pass:{secrets.token_hex(16)}"))).token
+        return self.governor.run(IssuePassport(PassportRequest(mission, f"pass:{secrets.token_hex(16)}"))).token
 
     def start(self, calls: int = 1_000_000) -> str:
         """Return the id of a new session."""
         return session_of(self.governor, self.passport(calls))
 
-    def ask(self, session: str, key: str) -> Answer:
+    def ask(self, session: str, key: str) -> Evaluation:
         """Return the answer to the call of this key."""
         return self.governor.run(Evaluate(session, call_of(key), idempotency_key=key))
 
-    def insist(self, session: str, key: str) -> Answer:
+    def insist(self, session: str, key: str) -> Evaluation:
         """Return the answer to the call of this key, asking again while the ledger is busy or late."""
         for _ in range(PATIENCE):
             try:
@@ -79,7 +79,7 @@ class Service:
 @contextmanager
 def open_service(home: Path, *, vfs: str | None = None, deadline_s: float = PATIENT_S) -> Iterator[Service]:
     """Open the home, and let go of it at the end."""
-    opened = open_embedded(home, vfs=vfs, deadline_s=deadline_s)
+    opened = open_embedded_ledger(home, vfs=vfs, deadline_s=deadline_s)
     try:
         yield Service(opened, _governor(opened))
     finally:
@@ -94,8 +94,8 @@ def _close_reader(reader: Reader) -> None:
         connection.close()
 
 
-def _governor(opened: Embedded) -> Governor:
-    means = Means(
+def _governor(opened: EmbeddedLedger) -> Governor:
+    means = Context(
         keys=opened.keys,
         engines=[NativeEngine()],
         observers=[NativeEngine()],
@@ -110,7 +110,7 @@ def _governor(opened: Embedded) -> Governor:
 
 def session_of(governor: Governor, token: str) -> str:
     """Return the id of the session of a passport, started if it was not."""
-    return governor.run(Start(token)).session.id
+    return governor.run(StartSession(token)).session.id
 
 
 def call_of(key: str) -> ToolCall:
@@ -119,7 +119,7 @@ def call_of(key: str) -> ToolCall:
     return ToolCall("Read", {"file_path": f"{folder}/{key}"})
 
 
-def pages(reader: Reader, session: str, after: int = 0) -> Iterator[Kept]:
+def pages(reader: Reader, session: str, after: int = 0) -> Iterator[StoredReceipt]:
     """Go through the receipts of a session."""
     while page := reader.receipts(session, after=after):
         yield from page

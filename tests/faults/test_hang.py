@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from remit.errors import LedgerUnavailable
-from remit.governor.evaluate import Answer, Evaluate
+from remit.governor.evaluate import Evaluate, Evaluation
 from tests.faults.service import Audit, Service, call_of, integrity, open_service
 from tests.faults.vfs import Disk, broken_disk
 
@@ -27,12 +27,12 @@ def started(home: Path, disk: Disk) -> Audit:
         return Audit(service.start())
 
 
-async def ask_all(service: Service, session: str) -> list[Answer | BaseException]:
+async def ask_all(service: Service, session: str) -> list[Evaluation | BaseException]:
     asked = (service.governor.arun(Evaluate(session, call_of(key), idempotency_key=key)) for key in KEYS)
     return await asyncio.gather(*asked, return_exceptions=True)
 
 
-def check_late(answers: list[Answer | BaseException]) -> None:
+def check_late(answers: list[Evaluation | BaseException]) -> None:
     assert [type(answer) for answer in answers] == [LedgerUnavailable] * len(KEYS)
     assert {answer.code for answer in answers if isinstance(answer, LedgerUnavailable)} == {"ledger_unavailable"}
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from remit.errors import LedgerRolledBack
-from remit.ledger.rows import Rows
+from remit.ledger.rows import LedgerQueries
 from remit.ledger.sqlite import connect
 from tests.faults.service import Audit, integrity, open_service, pages
 
@@ -56,7 +56,7 @@ def kept_in(copied: Copy, folder: Path, log: bytes, *, index: bool = False) -> l
     (folder / "ledger.db-wal").write_bytes(log)
     connection = connect(str(folder / "ledger.db"))
     try:
-        rows = Rows(lambda: connection)
+        rows = LedgerQueries(lambda: connection)
         session = rows.session(copied.session)
         kept = [it.token for it in pages(rows, copied.session)] if session else []
         assert (session.length if session else 0) == len(kept) == rows.overview().receipts

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 
 from remit.errors import LedgerUnavailable, StateError
-from remit.governor.evaluate import Answer, Evaluate
+from remit.governor.evaluate import Evaluate, Evaluation
 from remit.governor.governor import Governor
 from tests.faults.service import call_of, open_service, session_of
 
@@ -55,7 +55,7 @@ class Load:
             if permitted and not answer.permits:
                 return
 
-    async def _answer(self, key: str) -> Answer:
+    async def _answer(self, key: str) -> Evaluation:
         """Ask until there is an answer: by the same key, it is the same call."""
         for _ in range(_GIVE_UP):
             try:

@@ -13,20 +13,20 @@ from typing import TypeVar
 
 import uvloop
 
+from remit.governor.context import Context, UseCase, UseCaseRunner
 from remit.governor.governor import Governor
-from remit.governor.handshake import SOCKET, Introduction, Judging, make_secret
+from remit.governor.handshake import SOCKET_NAME, Introduction, PolicySettings, make_secret
 from remit.governor.keys import RotateKey
-from remit.governor.means import Means, UseCase, UseCaseRunner
 from remit.governor.remote import PublicKeys, RemoteGovernor, connect
 from remit.governor.server import LedgerServer
-from remit.ledger.embedded import open_reading
+from remit.ledger.embedded import open_ledger_reader
 from remit.ledger.home import open_home
-from remit.ledger.port import Reader
 from remit.ledger.records import KeyRecord
+from remit.ledger.store import Reader
 from remit.policy.engines import Engine
 from remit.policy.files import TextFiles
-from remit.policy.guard import GuardEngine, Own
-from remit.wiring.judging import means_with
+from remit.policy.guard import GuardEngine, OwnProcess
+from remit.wiring.judging import context_with
 from tests.governor.places import DEADLINE_S, SqlitePlace
 from tests.governor.world import Service, SetClock
 
@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 
 def engines_beside(place: SqlitePlace) -> Sequence[Engine]:
     """Return what judges calls beside the passport's own rules, in a front and in the ledger process."""
-    return (GuardEngine(tuple, (str(place.path),), Own(frozenset((1,)), "remit")),)
+    return (GuardEngine(tuple, (str(place.path),), OwnProcess(frozenset((1,)), "remit")),)
 
 
 class Gate:
@@ -129,8 +129,8 @@ class LedgerProcess(Service):
         self.governor.means.key_files = self.place.key_files
         with open_home(self.place.path) as home, home.folder("run") as folder:
             listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            folder.remove(SOCKET)
-            listening.bind(folder.socket_address(SOCKET))
+            folder.remove(SOCKET_NAME)
+            listening.bind(folder.socket_address(SOCKET_NAME))
             listening.listen()
             listening.setblocking(False)  # noqa: FBT003 - as sockets have it
             secret = make_secret(folder)
@@ -149,14 +149,14 @@ class LedgerProcess(Service):
         self._server.hang_up()
         await asyncio.sleep(0)
 
-    def _governor_for(self, _judging: Judging) -> UseCaseRunner:
+    def _governor_for(self, _judging: PolicySettings) -> UseCaseRunner:
         """Return a governor that judges as a front does, as the ledger process makes one for each way of judging."""
         assert isinstance(self.governor, Governor)
         return _Gated(self.governor.judging_as(self._means(self.reader)), self)
 
-    def _means(self, reader: Reader) -> Means:
+    def _means(self, reader: Reader) -> Context:
         judging = engines_beside(self.place)
-        means = means_with(reader, self.place.keys(), TextFiles(), self.clock, judging=judging, observing=())
+        means = context_with(reader, self.place.keys(), TextFiles(), self.clock, judging=judging, observing=())
         means.stopwatch = _stopwatch
         means.entropy = self._entropy()
         return means
@@ -186,13 +186,13 @@ class Front(Service):
     def _boot(self) -> None:
         place = self._process.place
         self.weather = self._process.weather
-        self._home, self._reading = open_home(place.path), open_reading(place.path)
+        self._home, self._reading = open_home(place.path), open_ledger_reader(place.path)
         reader, judging = self._reading.reader, engines_beside(place)
-        means = means_with(reader, PublicKeys(reader), TextFiles(), self.clock, judging=judging, observing=())
+        means = context_with(reader, PublicKeys(reader), TextFiles(), self.clock, judging=judging, observing=())
         means.stopwatch = _stopwatch
         means.entropy = _draw_nothing
         # Each has a name in its introduction, so that each has a governor of its own in the ledger process.
-        introduction = Introduction("", Judging(line=self._name))
+        introduction = Introduction("", PolicySettings(line=self._name))
         connecting = partial(connect, self._home, introduction, timeout_s=DEADLINE_S)
         self.remote = self.governor = RemoteGovernor(means, connecting, deadline_s=DEADLINE_S)
 

@@ -9,15 +9,15 @@ from remit.claims.keys import SigningKey
 from remit.claims.succession import sign_key_change
 from remit.errors import LedgerUnavailable
 from remit.governor.clock import Moment
-from remit.governor.means import Keys
+from remit.governor.context import Keys
 from remit.ledger.commit import GroupCommit
-from remit.ledger.embedded import Embedded, open_embedded
+from remit.ledger.embedded import EmbeddedLedger, open_embedded_ledger
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import LedgerKeys
-from remit.ledger.memory import MemoryStore, Shelf
-from remit.ledger.port import Reader, Transaction
-from remit.ledger.records import Kept, KeyRecord, Session, Switches
+from remit.ledger.memory import MemoryStore, MemoryTables
+from remit.ledger.records import KeyRecord, LedgerState, Session, StoredReceipt
 from remit.ledger.sqlite import SqliteStore
+from remit.ledger.store import Reader, Transaction
 from remit.ledger.transaction import Changes, Store
 from tests.ledger.changing import rotate
 from tests.world import NOW, key_named
@@ -62,7 +62,7 @@ class Weather:
 
 
 class _WeatheredMemory(MemoryStore):
-    def __init__(self, shelf: Shelf, weather: Weather) -> None:
+    def __init__(self, shelf: MemoryTables, weather: Weather) -> None:
         super().__init__(shelf)
         self._weather = weather
 
@@ -132,7 +132,7 @@ class MemoryPlace:
 
     def __init__(self) -> None:
         first = _numbered_key(0)
-        self.shelf = Shelf("ledger:test", Switches(first.kid))
+        self.shelf = MemoryTables("ledger:test", LedgerState(first.kid))
         self.shelf.keys.append(_key_record(first, None, NOW * 1000))
 
     def open_store(self, weather: Weather) -> Store:
@@ -181,7 +181,7 @@ class SqlitePlace:
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve() / "home"
-        self._embedded: Embedded = open_embedded(self.path, deadline_s=DEADLINE_S)
+        self._embedded: EmbeddedLedger = open_embedded_ledger(self.path, deadline_s=DEADLINE_S)
 
     @property
     def key_files(self) -> KeyFiles:
@@ -211,7 +211,7 @@ class SqlitePlace:
     def restart(self) -> None:
         """Close everything and open it again."""
         self._embedded.close()
-        self._embedded = open_embedded(self.path, deadline_s=DEADLINE_S)
+        self._embedded = open_embedded_ledger(self.path, deadline_s=DEADLINE_S)
 
     def close(self) -> None:
         """Let go."""
@@ -221,12 +221,12 @@ class SqlitePlace:
 class CountingReader(MemoryStore):
     """A reader that counts how many receipts were read, and in how many pages."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: MemoryTables) -> None:
         super().__init__(shelf)
         self.receipts_read = 0
         self.pages_read = 0
 
-    def receipts(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Kept]:
+    def receipts(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[StoredReceipt]:
         """Return a page of receipts, and count it."""
         page = super().receipts(session_id, after=after, limit=limit)
         self.pages_read += 1

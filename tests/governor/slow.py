@@ -35,8 +35,8 @@ from remit.errors import RemitError
 from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
 from remit.policy.decide import Decision, judge, judge_again, policy_decisions
-from remit.policy.engines import DENIALS, Engine, Standing
-from remit.policy.evidence import measurements, redacted
+from remit.policy.engines import DENIALS, Engine, SessionStatus
+from remit.policy.evidence import measurements, redact
 from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
 from remit.policy.observation import ObservationEngine
@@ -668,7 +668,7 @@ class Slow:
         budget = Budget(session.left, self._left_s(session, at.now), own_calls=session.used >= session.limit)
         native = NativeEngine()
         engines: list[Engine] = [native, *self.engines] if event is None else [ObservationEngine(), native]
-        standing = Standing(session.id, budget, self._refusal(session, at.now))
+        standing = SessionStatus(session.id, budget, self._refusal(session, at.now))
         mission = session.grant.mission
         decision = judge(call, mission, standing, engines=engines, files=TextFiles(), clock=_stopwatch)
         if early and standing.refusal and self._was_looked_into(session, at, decision):
@@ -680,7 +680,7 @@ class Slow:
         step: Claims = {
             "tool": action.tool,
             "action_class": action.action_class,
-            "target": redacted(action.target),
+            "target": redact(action.target),
             "resource_family": action.resource_family,
             "side_effect_class": action.side_effect_class,
             "verdict": decision.verdict,

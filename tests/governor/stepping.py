@@ -3,8 +3,8 @@
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
-from remit.governor.means import Means, UseCase
-from remit.ledger.port import Prepare, Work
+from remit.governor.context import Context, UseCase
+from remit.ledger.store import Prepare, Work
 
 __all__ = ["Aside", "Commit", "steps_of"]
 
@@ -46,11 +46,11 @@ class _Stepwise:
     async def to_quick_thread(self, compute: Callable[[], Any]) -> Any:
         return compute()
 
-    async def run(self, case: UseCase[Any], means: Means) -> Any:
+    async def run(self, case: UseCase[Any], means: Context) -> Any:
         return await case.run(means)
 
 
-def steps_of(case: UseCase[Any], means: Means) -> Generator[Commit | Aside, Any, Any]:
+def steps_of(case: UseCase[Any], means: Context) -> Generator[Commit | Aside, Any, Any]:
     """Go through the steps of a use case: each is what it asks for, and is sent the answer."""
 
     async def run() -> Any:

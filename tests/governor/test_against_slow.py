@@ -23,14 +23,14 @@ from remit.claims.mission import Mission
 from remit.claims.passport import Passport
 from remit.errors import RemitError, StateMissing
 from remit.governor.attest import Attest, AttestResult
-from remit.governor.delegate import Delegate, Delegated
-from remit.governor.evaluate import Answer, Evaluate, Seen
-from remit.governor.means import UseCase
-from remit.governor.observe import Observe, parse_digest
+from remit.governor.context import UseCase
+from remit.governor.delegate import Delegate, DelegateResult
+from remit.governor.evaluate import Evaluate, Evaluation, EventSummary
+from remit.governor.observe import ObserveEvent, parse_digest
 from remit.governor.rate import ReportSkipped
 from remit.governor.results import RecordedResult, RecordResult
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End, Look, SessionAndPassport, Start, Started
+from remit.governor.sessions import EndSession, GetSession, SessionAndPassport, StartResult, StartSession
 from remit.ledger.backup import backup
 from remit.ledger.check import check_ledger
 from remit.ledger.home import open_home
@@ -417,7 +417,7 @@ class Trial:
         source, tool, event, marks = _OBSERVED[ask.what % len(_OBSERVED)]
         observed_ms = self.world.clock.wall_ms - 700 if ask.what >= len(_OBSERVED) else None
         actions = ({"kind": "observed"},)
-        case = Observe(name, source, event, ask.key, Seen(marks, actions), observed_ms=observed_ms)  # type: ignore[arg-type]
+        case = ObserveEvent(name, source, event, ask.key, EventSummary(marks, actions), observed_ms=observed_ms)  # type: ignore[arg-type]
         content = parse_digest(event["content_digest"]) if "content_digest" in event else None
         arguments = {
             "session_id": name,
@@ -449,22 +449,22 @@ class Trial:
     def _start(self, ask: Ask) -> Prepared:
         name = self._grant(ask)
         return Prepared(
-            Start(self.slow.grants[name].token), lambda slow: slow.start, {"passport_id": name}, in_turn=False
+            StartSession(self.slow.grants[name].token), lambda slow: slow.start, {"passport_id": name}, in_turn=False
         )
 
     def _begin(self, ask: Ask) -> Prepared:
         name = self.issue(_with_calls(1 + ask.what))
         return Prepared(
-            Start(self.slow.grants[name].token), lambda slow: slow.start, {"passport_id": name}, in_turn=False
+            StartSession(self.slow.grants[name].token), lambda slow: slow.start, {"passport_id": name}, in_turn=False
         )
 
     def _look(self, ask: Ask) -> Prepared:
         name = self._session(ask)
-        return Prepared(Look(name), lambda slow: slow.look, {"session_id": name})
+        return Prepared(GetSession(name), lambda slow: slow.look, {"session_id": name})
 
     def _end(self, ask: Ask) -> Prepared:
         name = self._session(ask)
-        return Prepared(End(name), lambda slow: slow.end, {"session_id": name})
+        return Prepared(EndSession(name), lambda slow: slow.end, {"session_id": name})
 
     def _attest(self, ask: Ask) -> Prepared:
         name, end = self._session(ask), bool(ask.what % 2)
@@ -687,7 +687,7 @@ class Trial:
 def answer_of(answer: Any) -> dict[str, Any]:  # noqa: PLR0911 - one for each kind of answer
     """Return an answer in the form in which the evaluator gives it."""
     match answer:
-        case Answer():
+        case Evaluation():
             assert answer.permits == (answer.receipt.claims.verdict == "compliant" and not answer.refusal)
             session = answer.session
             return {
@@ -698,10 +698,10 @@ def answer_of(answer: Any) -> dict[str, Any]:  # noqa: PLR0911 - one for each ki
                 "note": [answer.note.observed, json.loads(answer.note.text)] if answer.note else None,
                 "stands": [session.state, session.used, session.reserved, session.length],
             }
-        case Started(session=session, existing=existing):
+        case StartResult(session=session, existing=existing):
             new = {} if existing else {"trace_id": session.trace_id, "run_nonce": session.run_nonce}
             return {"existing": existing, "session": session.id, **new}
-        case Delegated():
+        case DelegateResult():
             names = ("passport", "child_id", "repeated", "refusal")
             return {"token": answer.receipt.token, **{name: getattr(answer, name) for name in names}}
         case AttestResult():

@@ -9,12 +9,18 @@ from remit.claims.canonical import sha256_hex
 from remit.claims.receipt import Digest
 from remit.claims.strictjson import JSON
 from remit.errors import HookSecretWrong, RequestConflict
-from remit.governor.assistants import Actor, AssistantEvaluation, Begin, Finish, Govern
-from remit.governor.conclude import AssistantResult, Conclude
-from remit.governor.placing import Placing
+from remit.governor.assistants import (
+    Actor,
+    AssistantEvaluation,
+    BeginAssistantSession,
+    EndAssistantSession,
+    EvaluateAssistantCall,
+)
+from remit.governor.conclude import AssistantResult, RecordAssistantResult
+from remit.governor.folders import MissionTemplate
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End, Start
-from remit.governor.sources import Reporter, StartFor
+from remit.governor.sessions import EndSession, StartSession
+from remit.governor.sources import Reporter, StartSourceSession
 from remit.policy.call import ToolCall
 from tests.governor.stepping import Commit, steps_of
 from tests.governor.world import ALLOWED, FORBIDDEN, Service, mission
@@ -28,13 +34,13 @@ SPAWN = ToolCall("Agent", {"prompt": "look around"})
 
 
 def governed(service: Service, call_id: str, actor: Actor = LEAD, call: ToolCall = ALLOWED) -> AssistantEvaluation:
-    return service.run(Govern(actor, call, call_id, f"claude-code {call_id}"))
+    return service.run(EvaluateAssistantCall(actor, call, call_id, f"claude-code {call_id}"))
 
 
 def concluded(
     service: Service, call_id: str, actor: Actor = LEAD, call: ToolCall = ALLOWED, result: Digest = RESULT
 ) -> AssistantResult:
-    return service.run(Conclude(actor, call, call_id, f"claude-code {call_id}", result))
+    return service.run(RecordAssistantResult(actor, call, call_id, f"claude-code {call_id}", result))
 
 
 def read(path: str) -> ToolCall:
@@ -92,7 +98,7 @@ def test_a_revoked_session_denies_and_stays(service: Service) -> None:
 @pytest.mark.parametrize("remembered", [True, False])
 def test_a_session_that_was_ended_is_followed_by_a_new_one(service: Service, remembered: bool) -> None:
     first = governed(service, "toolu_1").session_id
-    ended = service.run(Finish(LEAD))
+    ended = service.run(EndAssistantSession(LEAD))
     assert ended is not None
     assert ended.state == "ended"
     if not remembered:
@@ -103,8 +109,8 @@ def test_a_session_that_was_ended_is_followed_by_a_new_one(service: Service, rem
 
 
 def test_ending_what_never_began_is_nothing(service: Service) -> None:
-    assert service.run(Finish(LEAD)) is None
-    assert service.run(Finish(AGENT)) is None
+    assert service.run(EndAssistantSession(LEAD)) is None
+    assert service.run(EndAssistantSession(AGENT)) is None
 
 
 def test_a_subagent_acts_under_a_narrower_passport_in_a_chain_of_its_own(service: Service) -> None:
@@ -136,7 +142,7 @@ def test_a_subagent_that_has_ended_gives_back_its_calls_and_can_come_back(servic
     first = governed(service, "toolu_1", AGENT).session_id
     lead = service.session(first).parent
     assert lead is not None
-    service.run(Finish(AGENT))
+    service.run(EndAssistantSession(AGENT))
     assert (service.session(lead).reserved, service.session(lead).used) == (0, 1)
     service.governor.means.sources.clear()
     second, answer = governed(service, "toolu_2", AGENT)
@@ -150,7 +156,7 @@ def test_a_subagent_that_comes_back_is_never_taken_for_one_of_another_name(servi
     theirs = governed(service, "toolu_1", other).session_id
     for number in range(2, 5):
         assert governed(service, f"toolu_{number}", AGENT).session_id != theirs
-        service.run(Finish(AGENT))
+        service.run(EndAssistantSession(AGENT))
     assert governed(service, "toolu_5", other).session_id == theirs
 
 
@@ -158,7 +164,7 @@ def _delegated_as_before(service: Service, lead: str, request: str) -> str:
     """Delegate under a name that the first release gave, and return the session of the delegate."""
     passport = service.delegate(lead, request, wanted=MISSION, max_tool_calls=2).passport
     assert passport is not None
-    return service.run(Start(passport, by_source=True)).session.id
+    return service.run(StartSession(passport, by_source=True)).session.id
 
 
 def test_subagents_of_the_first_release_are_found_by_the_names_that_they_had(service: Service) -> None:
@@ -168,11 +174,11 @@ def test_subagents_of_the_first_release_are_found_by_the_names_that_they_had(ser
     hashed = _delegated_as_before(service, lead, f"agent:{sha256_hex(long.agent.encode())}")
     assert governed(service, "toolu_2", AGENT).session_id == before
     assert governed(service, "toolu_3", long).session_id == hashed
-    service.run(Finish(AGENT))
+    service.run(EndAssistantSession(AGENT))
     second = _delegated_as_before(service, lead, "agent:a1#2")
     service.governor.means.sources.clear()
     assert governed(service, "toolu_4", AGENT).session_id == second
-    ended = service.run(Finish(AGENT))
+    ended = service.run(EndAssistantSession(AGENT))
     assert ended is not None
     assert ended.id == second
 
@@ -182,7 +188,7 @@ def test_a_name_of_the_first_release_that_two_subagents_may_have_had_is_that_of_
 ) -> None:
     lead = governed(service, "toolu_1").session_id
     first = _delegated_as_before(service, lead, "agent:a1")
-    service.run(End(first))
+    service.run(EndSession(first))
     second = _delegated_as_before(service, lead, "agent:a1#2")
     odd = AGENT._replace(agent="a1#2")
     assert governed(service, "toolu_2", odd).session_id != second
@@ -196,7 +202,7 @@ def test_a_numbered_name_of_the_first_release_is_that_of_its_subagent_where_no_o
     before = _delegated_as_before(service, lead, "agent:a1#2")
     odd = AGENT._replace(agent="a1#2")
     governed(service, "toolu_2", AGENT)
-    service.run(Finish(AGENT))
+    service.run(EndAssistantSession(AGENT))
     assert governed(service, "toolu_3", AGENT).session_id != before
     assert governed(service, "toolu_4", odd).session_id == before
 
@@ -250,7 +256,7 @@ def test_an_outcome_without_a_decision_is_a_finding_in_the_chain(service: Servic
 
 def test_an_outcome_without_any_session_is_a_finding_too(service: Service) -> None:
     assert concluded(service, "toolu_1").is_finding
-    assert service.run(StartFor(LEAD.reporter)).session.violation == 1
+    assert service.run(StartSourceSession(LEAD.reporter)).session.violation == 1
 
 
 def test_a_finding_that_is_told_twice_is_one(service: Service) -> None:
@@ -290,25 +296,25 @@ def test_the_outcome_of_a_call_without_a_name_goes_to_the_one_that_was_permitted
 
 @pytest.mark.parametrize("remembered", [True, False])
 def test_beginning_again_revives_no_session_that_is_over(service: Service, remembered: bool) -> None:
-    first = service.run(Begin(LEAD.reporter))
-    assert service.run(Begin(LEAD.reporter)) == first
+    first = service.run(BeginAssistantSession(LEAD.reporter))
+    assert service.run(BeginAssistantSession(LEAD.reporter)) == first
     service.run(RevokeSession(first))
     if not remembered:
         service.governor.means.sources.clear()
-    assert service.run(Begin(LEAD.reporter)) == first
+    assert service.run(BeginAssistantSession(LEAD.reporter)) == first
     assert not governed(service, "toolu_1").answer.permits
 
 
 def test_beginning_after_its_time_revives_no_session(service: Service) -> None:
-    first = service.run(Begin(LEAD.reporter))
+    first = service.run(BeginAssistantSession(LEAD.reporter))
     service.clock.pass_s(MISSION.max_duration_s + 1)
-    assert service.run(Begin(LEAD.reporter)) == first
+    assert service.run(BeginAssistantSession(LEAD.reporter)) == first
 
 
 def test_beginning_after_the_end_starts_a_new_session(service: Service) -> None:
-    first = service.run(Begin(LEAD.reporter))
-    service.run(Finish(LEAD))
-    assert service.run(Begin(LEAD.reporter)) != first
+    first = service.run(BeginAssistantSession(LEAD.reporter))
+    service.run(EndAssistantSession(LEAD))
+    assert service.run(BeginAssistantSession(LEAD.reporter)) != first
 
 
 @pytest.mark.parametrize("actor", [LEAD, AGENT])
@@ -342,8 +348,8 @@ def told(**members: str) -> str:
 
 def ended_and_begun(service: Service, actor: Actor, times: int = 1) -> None:
     for _ in range(times):
-        service.run(Finish(actor))
-        service.run(Begin(actor.reporter))
+        service.run(EndAssistantSession(actor))
+        service.run(BeginAssistantSession(actor.reporter))
 
 
 def test_ends_and_starts_never_give_back_calls(service: Service) -> None:
@@ -360,7 +366,7 @@ def test_calls_that_subagents_have_used_are_not_given_back_either(service: Servi
     permitted = 0
     for number in range(2 * MISSION.max_tool_calls):
         permitted += governed(service, f"toolu_{number}", AGENT).answer.permits
-        service.run(Finish(AGENT))
+        service.run(EndAssistantSession(AGENT))
         ended_and_begun(service, LEAD)
     assert permitted == MISSION.max_tool_calls
 
@@ -387,13 +393,13 @@ def test_the_last_fraction_of_a_second_is_not_rounded_up_by_starts(service: Serv
 def test_what_was_revoked_stays_so_over_ends_starts_and_generations(service: Service, when: str) -> None:
     lead = governed(service, "toolu_1").session_id
     if when == "after its end":
-        service.run(Finish(LEAD))
+        service.run(EndAssistantSession(LEAD))
         service.run(RevokePassport(lead))
     else:
         service.run(RevokeSession(lead))
     for actor in (LEAD, limited(generation=1)):
-        service.run(Finish(actor))
-        service.run(Begin(actor.reporter))
+        service.run(EndAssistantSession(actor))
+        service.run(BeginAssistantSession(actor.reporter))
         assert not governed(service, f"toolu_{actor.reporter.generation + 2}", actor).answer.permits
         assert not governed(service, "toolu_a", actor._replace(agent="a1")).answer.permits
 
@@ -403,7 +409,7 @@ def test_a_session_that_the_kill_switch_has_not_closed_yet_cannot_be_ended_and_c
     first_step = next(steps_of(KillSwitch(on=True), service.governor.means))
     assert isinstance(first_step, Commit)
     service.ledger.run(first_step.work, alone=True)
-    service.run(Finish(LEAD))
+    service.run(EndAssistantSession(LEAD))
     assert service.session(lead).state == "active"
 
 
@@ -417,7 +423,7 @@ def test_a_new_generation_gives_fresh_limits(service: Service, state: str) -> No
         service.clock.pass_s(MISSION.max_duration_s + 1)
         governed(service, "toolu_1")
     elif state == "ended":
-        service.run(Finish(LEAD))
+        service.run(EndAssistantSession(LEAD))
     renewed = limited(generation=1, told=told(generation="1"))
     session_id, answer = governed(service, "toolu_n", renewed)
     assert answer.permits
@@ -436,7 +442,7 @@ def test_an_outcome_that_comes_after_a_new_generation_belongs_to_its_decision(se
 
 
 def test_later_sessions_work_in_the_folder_of_the_first(service: Service) -> None:
-    placing = Placing(structs.replace(MISSION, resource_scope=(".",)), frozenset())
+    placing = MissionTemplate(structs.replace(MISSION, resource_scope=(".",)), frozenset())
     actor = limited(placing=placing, mission=placing.in_folder("/work/project"))
     assert governed(service, "toolu_1", actor, read("/work/project/a")).answer.permits
     for generation in (0, 1):
@@ -458,15 +464,15 @@ def test_a_session_is_bound_to_the_secret_of_its_first_event(service: Service, r
             lambda other=other: governed(service, "toolu_2", other),
             lambda other=other: governed(service, "toolu_2", other._replace(agent="a1")),
             lambda other=other: concluded(service, "toolu_1", other),
-            lambda other=other: service.run(Begin(other.reporter)),
-            lambda other=other: service.run(Finish(other)),
+            lambda other=other: service.run(BeginAssistantSession(other.reporter)),
+            lambda other=other: service.run(EndAssistantSession(other)),
         ):
             with pytest.raises(HookSecretWrong):
                 act()
     assert service.session(lead) == before
-    service.run(Finish(own))
+    service.run(EndAssistantSession(own))
     with pytest.raises(HookSecretWrong):
-        service.run(Begin(LEAD.reporter))
+        service.run(BeginAssistantSession(LEAD.reporter))
     assert governed(service, "toolu_3", own).answer.permits
 
 
@@ -474,9 +480,9 @@ def test_protecting_again_renews_the_limits_of_a_session_and_not_its_secret(serv
     own = limited(secret="own", told=told(secret="own"))
     lead = governed(service, "toolu_1", own).session_id
     with pytest.raises(HookSecretWrong):
-        service.run(Begin(limited(secret="other", told=told(secret="other"), generation=1).reporter))
+        service.run(BeginAssistantSession(limited(secret="other", told=told(secret="other"), generation=1).reporter))
     renewed = limited(secret="own", told=told(secret="own", generation="1"), generation=1)
-    assert service.run(Begin(renewed.reporter)) != lead
+    assert service.run(BeginAssistantSession(renewed.reporter)) != lead
     assert governed(service, "toolu_2", renewed).answer.permits
 
 

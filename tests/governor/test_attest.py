@@ -13,7 +13,7 @@ from remit.errors import AttestationMismatch, LedgerUnavailable
 from remit.governor.attest import Attest, AttestResult, verify_stored
 from remit.governor.results import RecordResult
 from remit.governor.revoke import RevokeSession
-from remit.governor.sessions import End, Look, Start
+from remit.governor.sessions import EndSession, GetSession, StartSession
 from tests.governor.stepping import Aside, Commit, steps_of
 from tests.governor.world import ALLOWED, FORBIDDEN, Service
 from tests.world import STRANGER
@@ -277,7 +277,7 @@ def test_a_damaged_head_is_found_at_the_first_touch_after_a_restart(damaged: Ser
 
 
 def _start_again(service: Service, name: str) -> None:
-    assert service.run(Start(service.session(name).passport)).existing
+    assert service.run(StartSession(service.session(name).passport)).existing
 
 
 def _record_first(service: Service, name: str) -> None:
@@ -305,7 +305,7 @@ def test_calls_that_a_delegate_gives_back_do_not_cover_up_a_damaged_head(damaged
     child = damaged.start_delegate(parent, max_tool_calls=2)
     _tamper(damaged, parent, 7, _flip)
     damaged.restart()
-    damaged.run(End(child))
+    damaged.run(EndSession(child))
     assert damaged.call(parent).receipt.claims.internal_denial_code == "chain_broken"
 
 
@@ -330,7 +330,7 @@ def test_a_head_that_does_not_fit_its_session_is_found_at_the_first_touch(
     name = _busy(damaged)
     damaged.restart()
     damage(damaged, name)
-    damaged.run(Look(name))
+    damaged.run(GetSession(name))
     assert damaged.session(name).cause == "chain_broken"
 
 
@@ -338,7 +338,7 @@ def test_a_session_that_has_forgotten_its_head_is_quarantined(damaged: Service) 
     name = _busy(damaged)
     damaged.restart()
     _forget_head(damaged, name)
-    damaged.run(Look(name))
+    damaged.run(GetSession(name))
     assert damaged.session(name).cause == "chain_broken"
 
 

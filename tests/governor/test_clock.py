@@ -3,9 +3,9 @@
 import pytest
 
 from remit.errors import PassportExpired
-from remit.governor.clock import Moment, SystemClock, elapsed_between, timestamp
+from remit.governor.clock import Moment, SystemClock, elapsed_between, format_timestamp
 from remit.governor.delegate import Delegate
-from remit.governor.sessions import Look, Start
+from remit.governor.sessions import GetSession, StartSession
 from tests.governor.world import MISSION, Service
 from tests.world import NOW
 
@@ -27,21 +27,21 @@ def test_expiry_is_found_at_the_next_touch(service: Service) -> None:
     name = service.start().session.id
     service.clock.pass_s(900)
     assert service.session(name).state == "active"
-    service.run(Look(name))
+    service.run(GetSession(name))
     assert service.session(name).state == "expired"
 
 
 def test_expiry_is_found_by_presenting_the_passport_again(service: Service) -> None:
     passport = service.issue()
-    service.run(Start(passport.token))
+    service.run(StartSession(passport.token))
     service.clock.pass_s(900)
     with pytest.raises(PassportExpired):
-        service.run(Start(passport.token))
+        service.run(StartSession(passport.token))
     assert service.session(passport.jti).state == "expired"
 
 
 def test_a_shorter_life_of_the_passport_ends_the_session(service: Service) -> None:
-    name = service.run(Start(service.issue(lifetime_s=60).token)).session.id
+    name = service.run(StartSession(service.issue(lifetime_s=60).token)).session.id
     service.clock.pass_s(59)
     assert service.call(name).permits
     service.clock.pass_s(1)
@@ -167,7 +167,7 @@ def test_a_delegate_never_outlives_the_one_who_delegated(service: Service) -> No
     child = service.run(Delegate(name, MISSION, "request-1"))
     service.clock.jump_s(-60)
     assert child.passport is not None
-    child_id = service.run(Start(child.passport)).session.id
+    child_id = service.run(StartSession(child.passport)).session.id
     service.clock.pass_s(101)
     assert service.call(child_id).receipt.claims.internal_denial_code == "duration_exceeded"
 
@@ -181,7 +181,7 @@ def test_elapsed_time_is_never_negative() -> None:
 
 
 def test_a_moment_is_written_with_milliseconds() -> None:
-    assert timestamp(NOW * 1000 + 7) == "2026-09-21T14:13:20.007Z"
+    assert format_timestamp(NOW * 1000 + 7) == "2026-09-21T14:13:20.007Z"
     assert Moment(NOW * 1000 + 999, 0, "a").wall_s == NOW
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from remit.governor.closing import FinishClosing
+from remit.governor.closing import CloseOpenDelegates
+from remit.governor.context import UseCase
 from remit.governor.evaluate import Evaluate
 from remit.governor.lifecycle import MAX_CLOSED
-from remit.governor.means import UseCase
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End, Look, Start
+from remit.governor.sessions import EndSession, GetSession, StartSession
 from tests.governor.places import MemoryPlace, Place, SqlitePlace
 from tests.governor.stepping import Aside, steps_of
 from tests.governor.world import ALLOWED, Service
@@ -61,7 +61,7 @@ def _steps(service: Service, case: UseCase[Any]) -> Iterator[None]:
 
 
 ENDINGS: dict[str, Callable[[str], UseCase[Any]]] = {
-    "ended": End,
+    "ended": EndSession,
     "its passport revoked": RevokePassport,
     "revoked": RevokeSession,
     "its lineage revoked": lambda name: RevokeSession(name, lineage=True),
@@ -95,7 +95,7 @@ def test_a_lineage_of_two_thousand_is_closed_by_bounded_transactions_and_its_bud
     with Service() as service:
         first, started = _lineage(service, 20, 99)
         service.weather.written.clear()
-        assert service.run(End(first)).state == "ended"
+        assert service.run(EndSession(first)).state == "ended"
         assert sum(receipts for _, receipts in service.weather.written) == 20 * 100
         assert all(receipts <= MOST_RECEIPTS for _, receipts in service.weather.written)
         assert len(service.weather.written) >= 2000 / MAX_CLOSED
@@ -116,9 +116,9 @@ def test_from_the_first_commit_on_no_call_of_the_lineage_is_permitted(how: str) 
 
 
 RESUMED: dict[str, Callable[[str], UseCase[Any]]] = {
-    "a start of the service": lambda _name: FinishClosing(),
-    "a look": Look,
-    "the same again": End,
+    "a start of the service": lambda _name: CloseOpenDelegates(),
+    "a look": GetSession,
+    "the same again": EndSession,
 }
 
 
@@ -133,7 +133,7 @@ def test_a_crash_in_between_is_resumed_and_budgets_stay_exact(place: Place, by: 
             for number in range(30):
                 service.delegate(name, f"request-{number}", max_tool_calls=2)
             service.call(name)
-        steps = _steps(service, End(first))
+        steps = _steps(service, EndSession(first))
         for _ in range(after):
             next(steps)
         service.restart()
@@ -154,7 +154,7 @@ def test_a_kill_switch_that_was_interrupted_is_resumed_by_the_next_start() -> No
         next(steps)
         next(steps)
         service.restart()
-        service.run(FinishClosing())
+        service.run(CloseOpenDelegates())
         assert {service.session(name).cause for name in (first, *started)} == {"kill_switch"}
         assert service.session(first).reserved == 0
 
@@ -202,10 +202,10 @@ def test_a_delegate_cannot_start_between_the_end_of_its_parent_and_its_own() -> 
     with Service() as service:
         first = service.start(max_tool_calls=1000).session.id
         passports = [service.delegate(first, f"request-{it}", max_tool_calls=2).passport for it in range(90)]
-        steps = _steps(service, End(first))
+        steps = _steps(service, EndSession(first))
         next(steps)
         for passport in (passports[0], passports[-1]):
             with pytest.raises(Exception, match="no longer permits calls"):
-                service.run(Start(str(passport)))
+                service.run(StartSession(str(passport)))
         list(steps)
         assert len(service.sessions()) == 1

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from remit.errors import LedgerUnavailable
-from remit.governor.evaluate import Answer, Evaluate
-from remit.governor.sessions import Start
+from remit.governor.evaluate import Evaluate, Evaluation
+from remit.governor.sessions import StartSession
 from tests.governor.places import MemoryPlace, Place, SqlitePlace
 from tests.governor.world import ALLOWED, Service
 
@@ -23,12 +23,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return MemoryPlace() if request.param == "memory" else SqlitePlace(tmp_path)
 
 
-def _at_once(work: Iterable[Callable[[], Answer]]) -> list[Answer]:
+def _at_once(work: Iterable[Callable[[], Evaluation]]) -> list[Evaluation]:
     """Run everything at the same time, each on a thread of its own."""
     tasks = list(work)
     gate = threading.Barrier(len(tasks))
 
-    def run(task: Callable[[], Answer]) -> Answer:
+    def run(task: Callable[[], Evaluation]) -> Evaluation:
         gate.wait()
         return task()
 
@@ -36,7 +36,7 @@ def _at_once(work: Iterable[Callable[[], Answer]]) -> list[Answer]:
         return list(pool.map(run, tasks))
 
 
-def _assert_exact(service: Service, name: str, answers: list[Answer]) -> None:
+def _assert_exact(service: Service, name: str, answers: list[Evaluation]) -> None:
     """Expect exactly the budget of permissions, each receipt of its own, and one contiguous chain."""
     assert sum(answer.permits for answer in answers) == BUDGET
     assert {answer.receipt.token for answer in answers} == set(service.tokens(name))
@@ -58,7 +58,7 @@ def test_tasks_of_an_event_loop_get_exactly_the_budget_of_one_session(place: Pla
     with Service(place) as service:
         name = service.start(max_tool_calls=BUDGET).session.id
 
-        async def gathered() -> list[Answer]:
+        async def gathered() -> list[Evaluation]:
             return await asyncio.gather(*(service.governor.arun(Evaluate(name, ALLOWED)) for _ in range(CALLERS)))
 
         _assert_exact(service, name, asyncio.run(gathered()))
@@ -88,7 +88,9 @@ def test_one_passport_presented_by_all_at_once_is_one_session(place: Place) -> N
         passport = service.issue()
 
         async def gathered() -> list[bool]:
-            started = await asyncio.gather(*(service.governor.arun(Start(passport.token)) for _ in range(CALLERS)))
+            started = await asyncio.gather(
+                *(service.governor.arun(StartSession(passport.token)) for _ in range(CALLERS))
+            )
             return [each.existing for each in started]
 
         assert asyncio.run(gathered()).count(False) == 1
@@ -101,7 +103,7 @@ def test_a_failing_commit_gives_nobody_of_its_group_an_answer(place: Place) -> N
         service.call(name)
         service.weather.lost = True
 
-        async def gathered() -> list[Answer | BaseException]:
+        async def gathered() -> list[Evaluation | BaseException]:
             calls = (service.governor.arun(Evaluate(name, ALLOWED)) for _ in range(4))
             return await asyncio.gather(*calls, return_exceptions=True)
 
@@ -125,7 +127,7 @@ def test_sessions_that_start_at_once_have_numbers_of_their_own(place: Place) -> 
         passports = [service.issue() for _ in range(CALLERS)]
 
         async def gathered() -> None:
-            await asyncio.gather(*(service.governor.arun(Start(passport.token)) for passport in passports))
+            await asyncio.gather(*(service.governor.arun(StartSession(passport.token)) for passport in passports))
 
         asyncio.run(gathered())
         numbers = [session.number for session in service.sessions()]

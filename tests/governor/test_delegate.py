@@ -16,10 +16,10 @@ from remit.errors import (
     PassportRevoked,
     RequestConflict,
 )
+from remit.governor.context import UseCase
 from remit.governor.delegate import MAX_REQUEST_ID, Delegate
-from remit.governor.means import UseCase
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End, Look, Start
+from remit.governor.sessions import EndSession, GetSession, StartSession
 from remit.ledger.records import Session
 from tests.governor.world import MISSION, Service, mission
 
@@ -132,12 +132,12 @@ def test_a_refused_request_can_be_made_again_when_there_is_enough(service: Servi
     parent = service.start().session.id
     child = service.start_delegate(parent, "request-1", max_tool_calls=20)
     assert not service.delegate(parent, "request-2", max_tool_calls=10).permits
-    service.run(End(child))
+    service.run(EndSession(child))
     assert service.delegate(parent, "request-2", max_tool_calls=10).permits
 
 
 FINAL: dict[str, tuple[Callable[[Service, str], object], str]] = {
-    "ended": (lambda service, name: service.run(End(name)), "session_ended"),
+    "ended": (lambda service, name: service.run(EndSession(name)), "session_ended"),
     "expired": (lambda service, _name: service.clock.pass_s(900), "duration_exceeded"),
     "revoked": (lambda service, name: service.run(RevokeSession(name)), "session_revoked"),
     "killed": (lambda service, _name: service.run(KillSwitch(on=True)), "kill_switch"),
@@ -170,7 +170,7 @@ def test_the_same_request_again_gets_the_same_passport(service: Service, restart
 
 @pytest.mark.parametrize(
     ("undo", "refusal"),
-    [(RevokePassport, "passport_revoked"), (RevokeSession, "session_revoked"), (End, "session_ended")],
+    [(RevokePassport, "passport_revoked"), (RevokeSession, "session_revoked"), (EndSession, "session_ended")],
 )
 def test_a_delegate_that_may_not_act_any_more_is_not_handed_out_again(
     service: Service, undo: Callable[[str], UseCase[Any]], refusal: str
@@ -216,7 +216,7 @@ def test_a_request_has_a_name_of_limited_length(service: Service, request_id: st
 
 def test_a_delegation_of_an_unknown_commit_is_made_once(service: Service) -> None:
     parent = service.start().session.id
-    service.run(Look(parent))
+    service.run(GetSession(parent))
     service.weather.unknown = True
     with pytest.raises(LedgerUnavailable):
         service.delegate(parent, max_tool_calls=5)
@@ -234,7 +234,7 @@ def test_a_delegate_has_a_chain_and_a_budget_of_its_own(service: Service) -> Non
 
 
 ENDINGS: dict[str, Callable[[Service, str], object]] = {
-    "ended": lambda service, name: service.run(End(name)),
+    "ended": lambda service, name: service.run(EndSession(name)),
     "revoked": lambda service, name: service.run(RevokeSession(name)),
     "its passport revoked": lambda service, name: service.run(RevokePassport(name)),
     "attested and ended": lambda service, name: service.attest(name, end=True),
@@ -259,7 +259,7 @@ def test_what_a_delegate_has_not_used_goes_back(service: Service, how: str) -> N
 def test_what_goes_back_goes_back_once(service: Service) -> None:
     parent = service.start().session.id
     child = service.start_delegate(parent, max_tool_calls=5)
-    service.run(End(child))
+    service.run(EndSession(child))
     service.run(RevokeSession(child))
     service.run(RevokePassport(child))
     assert [claims.tool for claims in service.claims(parent)] == ["remit.delegate", "remit.release"]
@@ -283,7 +283,7 @@ def test_a_delegate_that_never_started_gives_back_when_its_passport_has_expired(
     assert service.call(parent).permits
     assert _account(service.session(parent)) == (1, 0)
     with pytest.raises(PassportExpired) as caught:
-        service.run(Start(str(delegated.passport)))
+        service.run(StartSession(str(delegated.passport)))
     assert caught.value.code == "passport_expired"
 
 
@@ -301,7 +301,7 @@ def test_a_delegate_that_was_revoked_before_its_start_gives_back_at_once(service
     service.run(RevokePassport(str(delegated.child_id)))
     assert service.call(parent).permits
     with pytest.raises(PassportRevoked):
-        service.run(Start(str(delegated.passport)))
+        service.run(StartSession(str(delegated.passport)))
 
 
 def test_what_grandchildren_used_reaches_the_first_of_the_lineage(service: Service) -> None:
@@ -310,7 +310,7 @@ def test_what_grandchildren_used_reaches_the_first_of_the_lineage(service: Servi
     grandchild = service.start_delegate(child, max_tool_calls=4)
     for name in (first, child, grandchild, grandchild):
         assert service.call(name).permits
-    service.run(End(child))
+    service.run(EndSession(child))
     assert service.session(grandchild).state == "ended"
     assert _account(service.session(child)) == (3, 0)
     assert _account(service.session(first)) == (4, 0)
@@ -324,7 +324,7 @@ def test_the_end_of_a_parent_is_the_end_of_its_delegates(service: Service, how: 
     unused = service.delegate(parent, "request-2", max_tool_calls=5)
     if how == "expired":
         service.clock.pass_s(900)
-        service.run(Look(parent))
+        service.run(GetSession(parent))
     else:
         ENDINGS[how](service, parent)
     states = {service.session(name).state for name in (parent, child, grandchild)}
@@ -333,14 +333,14 @@ def test_the_end_of_a_parent_is_the_end_of_its_delegates(service: Service, how: 
     assert not service.call(grandchild).permits
     assert service.session(parent).reserved == service.session(child).reserved == 0
     with pytest.raises(PassportExpired if how == "expired" else PassportRevoked):
-        service.run(Start(str(unused.passport)))
+        service.run(StartSession(str(unused.passport)))
 
 
 def test_a_delegate_that_ends_leaves_its_parent_and_siblings_alone(service: Service) -> None:
     parent = service.start().session.id
     one = service.start_delegate(parent, "request-1", max_tool_calls=5)
     two = service.start_delegate(parent, "request-2", max_tool_calls=5)
-    service.run(End(one))
+    service.run(EndSession(one))
     assert service.call(parent).permits
     assert service.call(two).permits
 
@@ -349,7 +349,7 @@ def test_two_processes_do_not_set_the_same_calls_aside(pair: tuple[Service, Serv
     one, two = pair
     parent = one.start(max_tool_calls=5).session.id
     granted: list[bool] = []
-    one.run(Look(parent))
+    one.run(GetSession(parent))
     one.weather.meanwhile = lambda: granted.append(two.delegate(parent, "request-2", max_tool_calls=5).permits)
     granted.append(one.delegate(parent, "request-1", max_tool_calls=5).permits)
     assert granted == [True, False]
@@ -362,5 +362,5 @@ def test_a_delegate_can_be_used_up_in_another_process(pair: tuple[Service, Servi
     child = two.start_delegate(parent, max_tool_calls=3)
     for _ in range(3):
         assert two.call(child).permits
-    one.run(End(child))
+    one.run(EndSession(child))
     assert _account(two.session(parent)) == (3, 0)

@@ -16,11 +16,11 @@ from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, InputError, LedgerUnavailable, RequestConflict
 from remit.governor.evaluate import MAX_IDEMPOTENCY_KEY, Evaluate, Evidence
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End
+from remit.governor.sessions import EndSession
 from remit.policy.call import ToolCall
 from remit.policy.cedar import CedarEngine
 from remit.policy.engines import DENIALS, Case, Finding
-from remit.policy.evidence import EFFECTS
+from remit.policy.evidence import EFFECTS_MEASUREMENT
 from remit.policy.native import NativeEngine
 from tests.governor.results import DIGEST
 from tests.governor.world import ALLOWED, FORBIDDEN, MISSION, Service, values
@@ -113,7 +113,7 @@ def _too_late(service: Service, name: str) -> None:
 
 
 FINAL: dict[str, tuple[Callable[[Service, str], object], str, str]] = {
-    "ended": (lambda service, name: service.run(End(name)), "ended", "revoked"),
+    "ended": (lambda service, name: service.run(EndSession(name)), "ended", "revoked"),
     "expired": (_too_late, "expired", "budget_exhausted"),
     "passport revoked": (lambda service, name: service.run(RevokePassport(name)), "revoked", "revoked"),
     "session revoked": (lambda service, name: service.run(RevokeSession(name)), "revoked", "revoked"),
@@ -145,7 +145,7 @@ def test_a_call_in_a_final_state_is_denied_with_a_receipt(service: Service, how:
 
 def test_the_state_of_a_session_comes_before_everything_else(service: Service) -> None:
     name = service.start(max_tool_calls=0).session.id
-    service.run(End(name))
+    service.run(EndSession(name))
     assert _says(service, name, FORBIDDEN).internal_denial_code == "session_ended"
 
 
@@ -171,7 +171,7 @@ def test_a_call_repeated_under_its_key_gets_the_same_bytes(service: Service, cal
 def test_a_repeated_permission_stays_one_after_the_session_has_ended(service: Service) -> None:
     name = service.start().session.id
     first = service.call(name, key="key-1")
-    service.run(End(name))
+    service.run(EndSession(name))
     assert service.call(name, key="key-1").receipt.token == first.receipt.token
 
 
@@ -340,7 +340,7 @@ def test_a_shell_command_is_recorded_with_its_effects(service: Service) -> None:
     claims = _says(service, name, ToolCall("Bash", {"command": "grep -rn TODO src | head -20 > todo.txt"}))
     assert claims.verdict == "compliant"
     assert isinstance(claims.measurements, dict)
-    measured = claims.measurements[EFFECTS]
+    measured = claims.measurements[EFFECTS_MEASUREMENT]
     assert (measured.kind, measured.status) == ("custom", "success")
     assert measured.digest
     assert measured.digest.canonicalization == "jcs-rfc8785"
@@ -350,7 +350,7 @@ def test_a_command_that_cannot_be_told_says_so_in_its_measurement(service: Servi
     name = service.start().session.id
     claims = _says(service, name, DENIED["target_unknown"])
     assert isinstance(claims.measurements, dict)
-    assert claims.measurements[EFFECTS].status == "fail"
+    assert claims.measurements[EFFECTS_MEASUREMENT].status == "fail"
 
 
 class _Saying:
@@ -450,7 +450,7 @@ def test_a_call_judged_before_the_session_ended_is_judged_again(pair: tuple[Serv
     one, two = pair
     name = one.start().session.id
     one.call(name)
-    one.weather.meanwhile = lambda: two.run(End(name))
+    one.weather.meanwhile = lambda: two.run(EndSession(name))
     assert _says(one, name).internal_denial_code == "session_ended"
 
 

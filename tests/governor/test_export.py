@@ -11,8 +11,8 @@ from remit.claims.jws import PASSPORT
 from remit.claims.keys import Keyring, TrustedKey, VerifyingKey
 from remit.claims.strictjson import parse_object
 from remit.claims.succession import with_successors
-from remit.governor.export import export, session_view
-from remit.governor.sessions import End
+from remit.governor.export import export_evidence, session_view
+from remit.governor.sessions import EndSession
 from tests.governor.places import CountingReader
 from tests.governor.world import FORBIDDEN, Service
 
@@ -24,13 +24,13 @@ def _lived(service: Service) -> tuple[str, str]:
         service.call(name)
     service.rotate()
     service.call(two, FORBIDDEN)
-    service.run(End(two))
+    service.run(EndSession(two))
     service.attest(one)
     return one, two
 
 
 def _exported(service: Service, session_id: str | None = None) -> dict[str, Any]:
-    document = b"".join(export(service.reader, {"ok": True, "exported_at": "now"}, session_id))
+    document = b"".join(export_evidence(service.reader, {"ok": True, "exported_at": "now"}, session_id))
     value: dict[str, Any] = json.loads(document)
     return value
 
@@ -43,7 +43,7 @@ def _keyring_of(document: dict[str, Any]) -> Keyring:
 
 def test_an_export_is_one_strict_json_object(service: Service) -> None:
     _lived(service)
-    document = b"".join(export(service.reader, {"ok": True}))
+    document = b"".join(export_evidence(service.reader, {"ok": True}))
     assert list(parse_object(document)) == [
         "ok",
         "sessions",
@@ -104,7 +104,7 @@ def test_a_session_that_does_not_exist_exports_nothing(service: Service) -> None
 @pytest.mark.parametrize("alone", [False, True])
 def test_passports_are_not_exported(service: Service, alone: bool) -> None:
     one, _ = _lived(service)
-    document = b"".join(export(service.reader, {}, one if alone else None))
+    document = b"".join(export_evidence(service.reader, {}, one if alone else None))
     for session in service.sessions():
         assert session.passport.encode() not in document
         assert session.passport.split(".")[2].encode() not in document
@@ -126,7 +126,7 @@ def test_an_export_is_written_while_it_is_read(service: Service) -> None:
     # The same receipt many times over: the export does not verify, and a page is a page.
     service.shelf.chains[name] = [service.shelf.chains[name][0]._replace(seq=seq) for seq in range(1, 2002)]
     reader = CountingReader(service.shelf)
-    pieces = export(reader, {})
+    pieces = export_evidence(reader, {})
     token = json.dumps(kept.receipt.token).encode()
     assert next(piece for piece in pieces if token in piece)
     assert (reader.pages_read, reader.receipts_read) == (1, 500)

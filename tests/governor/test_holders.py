@@ -8,11 +8,11 @@ from msgspec import structs
 from remit.claims.passport import Confirmation, Passport
 from remit.errors import HolderMismatch, SessionNotFound
 from remit.governor.attest import Attest
+from remit.governor.context import UseCase
 from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Evaluate
-from remit.governor.means import UseCase
 from remit.governor.results import RecordResult
-from remit.governor.sessions import End, Held, Start, check_passport_holder, check_session_holder
+from remit.governor.sessions import EndSession, RequireHolder, StartSession, check_passport_holder, check_session_holder
 from tests.governor.results import DIGEST
 from tests.governor.world import ALLOWED, MISSION, Service
 
@@ -20,7 +20,7 @@ OURS, THEIRS = "A" * 43, "B" * 43
 CASES: dict[str, Callable[[str], UseCase[object]]] = {
     "evaluate": lambda session: Evaluate(session, ALLOWED),
     "result": lambda session: RecordResult(session, "rcpt:" + "0" * 32, DIGEST),
-    "end": End,
+    "end": EndSession,
     "attest": Attest,
     "attest and end": lambda session: Attest(session, end=True),
     "delegate": lambda session: Delegate(session, structs.replace(MISSION, max_tool_calls=1), "request-1"),
@@ -32,7 +32,7 @@ def _bound(service: Service, bound_to: Confirmation) -> Passport:
 
 
 def _start(service: Service, holder: str) -> str:
-    return service.run(Start(service.issue().token, holder)).session.id
+    return service.run(StartSession(service.issue().token, holder)).session.id
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -41,7 +41,7 @@ def test_a_bound_session_answers_to_no_one_else(service: Service, case: str, hol
     session = _start(service, OURS)
     for _ in range(2):  # as it is read, and as it is remembered
         with pytest.raises(HolderMismatch) as caught:
-            service.run(Held(CASES[case](session), session, holder))
+            service.run(RequireHolder(CASES[case](session), session, holder))
         assert caught.value.code == "holder_mismatch"
     assert service.session(session).length == 0
     assert service.session(session).state == "active"
@@ -51,45 +51,45 @@ def test_its_holder_goes_on_after_a_restart_and_others_do_not(service: Service) 
     session = _start(service, OURS)
     service.restart()
     with pytest.raises(HolderMismatch):
-        service.run(Held(Evaluate(session, ALLOWED), session, THEIRS))
-    assert service.run(Held(Evaluate(session, ALLOWED), session, OURS)).permits
+        service.run(RequireHolder(Evaluate(session, ALLOWED), session, THEIRS))
+    assert service.run(RequireHolder(Evaluate(session, ALLOWED), session, OURS)).permits
 
 
 def test_a_session_that_nobody_showed_a_certificate_for_is_bound_to_nobody(service: Service) -> None:
     session = _start(service, "")
     for holder in ("", OURS, THEIRS):
-        assert service.run(Held(Evaluate(session, ALLOWED), session, holder)).permits
+        assert service.run(RequireHolder(Evaluate(session, ALLOWED), session, holder)).permits
 
 
 def test_a_passport_shown_again_by_another_does_not_give_the_session(service: Service) -> None:
     token = service.issue().token
-    started = service.run(Start(token, OURS))
+    started = service.run(StartSession(token, OURS))
     for holder in (THEIRS, ""):
         with pytest.raises(HolderMismatch):
-            service.run(Start(token, holder))
-    again = service.run(Start(token, OURS))
+            service.run(StartSession(token, holder))
+    again = service.run(StartSession(token, OURS))
     assert (again.existing, again.session.id) == (True, started.session.id)
 
 
 def test_a_passport_shown_again_does_not_bind_a_session_that_is_bound_to_nobody(service: Service) -> None:
     token = service.issue().token
-    session = service.run(Start(token)).session.id
-    assert service.run(Start(token, OURS)).existing
+    session = service.run(StartSession(token)).session.id
+    assert service.run(StartSession(token, OURS)).existing
     assert service.session(session).holder == ""
 
 
 def test_a_session_that_is_not_there_is_not_found_whoever_asks(service: Service) -> None:
     with pytest.raises(SessionNotFound):
-        service.run(Held(End("pass:nobody"), "pass:nobody", OURS))
+        service.run(RequireHolder(EndSession("pass:nobody"), "pass:nobody", OURS))
 
 
 def test_a_passport_that_is_bound_to_a_certificate_starts_a_session_for_its_holder_alone(service: Service) -> None:
     passport = _bound(service, Confirmation(certificate=OURS))
     for holder in (THEIRS, ""):
         with pytest.raises(HolderMismatch):
-            service.run(Start(passport.token, holder))
+            service.run(StartSession(passport.token, holder))
     assert service.sessions() == []
-    assert service.run(Start(passport.token, OURS)).session.holder == OURS
+    assert service.run(StartSession(passport.token, OURS)).session.holder == OURS
 
 
 @pytest.mark.parametrize("holder", ["", OURS])
@@ -98,7 +98,7 @@ def test_a_passport_that_is_bound_to_a_key_starts_nothing_as_nobody_proves_keys_
 ) -> None:
     passport = _bound(service, Confirmation(jkt=OURS))
     with pytest.raises(HolderMismatch):
-        service.run(Start(passport.token, holder))
+        service.run(StartSession(passport.token, holder))
     assert service.sessions() == []
 
 
@@ -106,20 +106,20 @@ def test_a_delegate_can_be_bound_to_another_holder_than_its_parent(service: Serv
     parent = _start(service, OURS)
     wanted = structs.replace(MISSION, max_tool_calls=1)
     case = Delegate(parent, wanted, "request-1", Confirmation(certificate=THEIRS))
-    token = service.run(Held(case, parent, OURS)).passport
+    token = service.run(RequireHolder(case, parent, OURS)).passport
     assert token is not None
     with pytest.raises(HolderMismatch):
-        service.run(Start(token, OURS))
-    child = service.run(Start(token, THEIRS)).session.id
-    assert service.run(Held(Evaluate(child, ALLOWED), child, THEIRS)).permits
+        service.run(StartSession(token, OURS))
+    child = service.run(StartSession(token, THEIRS)).session.id
+    assert service.run(RequireHolder(Evaluate(child, ALLOWED), child, THEIRS)).permits
 
 
 def test_two_processes_see_the_same_holder(pair: tuple[Service, Service]) -> None:
     one, two = pair
     session = _start(one, OURS)
     with pytest.raises(HolderMismatch):
-        two.run(Held(End(session), session, THEIRS))
-    assert two.run(Held(End(session), session, OURS)).state == "ended"
+        two.run(RequireHolder(EndSession(session), session, THEIRS))
+    assert two.run(RequireHolder(EndSession(session), session, OURS)).state == "ended"
 
 
 def test_the_rules_by_themselves(service: Service) -> None:

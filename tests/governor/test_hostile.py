@@ -15,18 +15,18 @@ from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, PassportRevoked, RequestConflict
 from remit.governor.attest import Attest, AttestResult
 from remit.governor.clock import SystemClock
-from remit.governor.delegate import MAX_OPEN_DELEGATIONS, Delegate, Delegated
-from remit.governor.evaluate import Answer, Evaluate
-from remit.governor.means import UseCase
+from remit.governor.context import UseCase
+from remit.governor.delegate import MAX_OPEN_DELEGATIONS, Delegate, DelegateResult
+from remit.governor.evaluate import Evaluate, Evaluation
 from remit.governor.results import RecordResult
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End, Start
-from remit.ledger.port import Transaction
+from remit.governor.sessions import EndSession, StartSession
+from remit.ledger.store import Transaction
 from remit.policy.call import ToolCall
 from remit.policy.engines import Case, Finding
 from remit.policy.files import Files, LimitedFiles, ResolvedPath, Survey, TextFiles
 from remit.policy.native import NativeEngine
-from remit.policy.projection import is_light
+from remit.policy.projection import is_cheap
 from tests.governor.places import MemoryPlace, Place, SqlitePlace
 from tests.governor.stepping import Commit, steps_of
 from tests.governor.world import ALLOWED, Service, mission
@@ -43,7 +43,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return MemoryPlace() if request.param == "memory" else SqlitePlace(tmp_path)
 
 
-def _code(answer: Answer) -> str:
+def _code(answer: Evaluation) -> str:
     return answer.receipt.claims.internal_denial_code or ""
 
 
@@ -57,7 +57,7 @@ def _together(service: Service, *cases: UseCase[Any]) -> list[Any]:
 # Delegates without number
 
 
-def _crowd(service: Service, count: int = MAX_OPEN_DELEGATIONS) -> tuple[str, list[Delegated]]:
+def _crowd(service: Service, count: int = MAX_OPEN_DELEGATIONS) -> tuple[str, list[DelegateResult]]:
     """Start a session, and let it delegate."""
     name = service.start(max_tool_calls=1000).session.id
     wanted = mission(max_tool_calls=1)
@@ -98,7 +98,7 @@ def test_a_delegate_without_calls_is_refused(service: Service) -> None:
 @pytest.mark.parametrize(
     ("case", "code"),
     [
-        (End, "session_ended"),
+        (EndSession, "session_ended"),
         (RevokeSession, "session_revoked"),
         (RevokePassport, "passport_revoked"),
         (lambda _: KillSwitch(on=True), "kill_switch"),
@@ -110,13 +110,13 @@ def test_a_session_with_all_its_delegates_can_be_closed(
 ) -> None:
     with Service(place) as service:
         name, delegated = _crowd(service)
-        running = service.run(Start(str(delegated[0].passport))).session.id
+        running = service.run(StartSession(str(delegated[0].passport))).session.id
         service.run(case(name))
         assert service.session(name).reserved == 0
         assert [_code(service.call(each)) for each in (name, running)] == [code, code]
         service.run(KillSwitch(on=False))
         with pytest.raises(PassportRevoked):
-            service.run(Start(str(delegated[1].passport)))
+            service.run(StartSession(str(delegated[1].passport)))
 
 
 def test_the_time_of_a_session_with_all_its_delegates_can_run_out(place: Place) -> None:
@@ -127,7 +127,7 @@ def test_the_time_of_a_session_with_all_its_delegates_can_run_out(place: Place) 
         refused, permitted = _together(service, Evaluate(name, ALLOWED), Evaluate(other, ALLOWED))
         assert _code(refused) == "duration_exceeded"
         assert permitted.permits
-        service.run(End(name))
+        service.run(EndSession(name))
         assert service.session(name).reserved == 0
 
 
@@ -149,7 +149,7 @@ class _Slow:
         assert self.released.wait(PATIENT_S * 2)
 
     def judge(self, case: Case) -> Finding:
-        if not is_light(case.call):
+        if not is_cheap(case.call):
             self.wait()
         return Finding(self.name, "", "has no objection")
 
@@ -288,7 +288,7 @@ def test_a_call_that_takes_more_than_a_second_is_not_judged_by_the_writer() -> N
     ],
 )
 def test_only_known_tools_with_short_and_plain_arguments_are_light(call: ToolCall, light: bool) -> None:
-    assert is_light(call) is light
+    assert is_cheap(call) is light
 
 
 class _CountedFiles:
@@ -317,7 +317,7 @@ class _CountedFiles:
 @pytest.mark.parametrize(
     ("case", "code"),
     [
-        (End, "session_ended"),
+        (EndSession, "session_ended"),
         (RevokeSession, "session_revoked"),
         (RevokePassport, "passport_revoked"),
         (lambda _: KillSwitch(on=True), "kill_switch"),
@@ -422,7 +422,7 @@ def test_a_session_that_another_process_starts_during_a_revocation_permits_nothi
 
     def start() -> None:
         try:
-            began.append(two.run(Start(token.token)).session.id)
+            began.append(two.run(StartSession(token.token)).session.id)
         except PassportRevoked:
             began.append("")
 
@@ -435,7 +435,7 @@ def test_a_session_that_another_process_starts_during_a_revocation_permits_nothi
             assert service.session(token.jti).state == "revoked"
         else:
             with pytest.raises(PassportRevoked):
-                service.run(Start(token.token))
+                service.run(StartSession(token.token))
 
 
 def test_a_passport_that_another_process_revokes_while_it_starts_does_not_start(pair: tuple[Service, Service]) -> None:
@@ -443,7 +443,7 @@ def test_a_passport_that_another_process_revokes_while_it_starts_does_not_start(
     token = one.issue()
     one.weather.meanwhile = lambda: two.run(RevokePassport(token.jti))
     with pytest.raises(PassportRevoked):
-        one.run(Start(token.token))
+        one.run(StartSession(token.token))
     assert one.reader.session(token.jti) is None
 
 
@@ -455,7 +455,7 @@ def test_work_that_found_no_session_runs_again_if_another_process_starts_it(pair
         found.append(transaction.session(token.jti) is not None)
         transaction.put_revocation("pass:of-nobody", at_ms=0, reason="")
 
-    one.weather.meanwhile = lambda: two.run(Start(token.token))
+    one.weather.meanwhile = lambda: two.run(StartSession(token.token))
     one.ledger.run(work)
     assert found == [False, True]
 
@@ -490,7 +490,7 @@ def test_an_engine_that_counts_is_shown_what_is_left_for_each_call(place: Place,
 
 def test_a_session_is_over_when_its_passport_is_by_the_clock_on_the_wall(service: Service) -> None:
     token = service.issue(mission(max_duration_s=600), lifetime_s=600)
-    name = service.run(Start(token.token)).session.id
+    name = service.run(StartSession(token.token)).session.id
     service.clock.jump_s(599)
     assert service.call(name).permits
     service.clock.jump_s(1)  # as after a sleep, in which the other clock may have stood still
@@ -513,7 +513,7 @@ def test_the_clock_that_nobody_can_set_goes_on_while_the_machine_sleeps() -> Non
 @pytest.mark.parametrize(
     ("case", "code"),
     [
-        (End, "session_ended"),
+        (EndSession, "session_ended"),
         (RevokeSession, "session_revoked"),
         (RevokePassport, "passport_revoked"),
         (lambda _: KillSwitch(on=True), "kill_switch"),
@@ -559,14 +559,14 @@ def test_a_reason_with_half_a_character_harms_no_neighbour(place: Place) -> None
 )
 def test_another_passport_of_the_same_id_is_a_conflict(service: Service, change: dict[str, JSON]) -> None:
     first = service.issue()
-    name = service.run(Start(first.token)).session.id
+    name = service.run(StartSession(first.token)).session.id
     key = service.governor.means.keys.signing(service.reader.keys()[-1].kid)
     now = service.clock.now().wall_s
     other = issue_passport(mission(**change), key, issuer=first.issuer, jti=first.jti, now=now)
     with pytest.raises(RequestConflict) as caught:
-        service.run(Start(other.token))
+        service.run(StartSession(other.token))
     assert caught.value.code == "request_conflict"
-    again = service.run(Start(first.token))
+    again = service.run(StartSession(first.token))
     assert (again.existing, again.passport.token) == (True, first.token)
     assert service.session(name).limit == first.mission.max_tool_calls
 
@@ -611,7 +611,7 @@ def test_a_revocation_that_was_stopped_half_way_reaches_the_whole_lineage(servic
     assert not service.delegate(child, "further", max_tool_calls=1).permits
     assert waiting.passport is not None
     with pytest.raises(PassportRevoked):
-        service.run(Start(waiting.passport))
+        service.run(StartSession(waiting.passport))
     again = service.delegate(parent, "waiting", max_tool_calls=2)
     assert (again.permits, again.refusal) == (False, "passport_revoked")
 

@@ -18,11 +18,17 @@ from hypothesis import settings
 from msgspec import structs
 
 from remit.errors import PassportRevoked
-from remit.governor.assistants import Actor, AssistantEvaluation, Begin, Finish, Govern
+from remit.governor.assistants import (
+    Actor,
+    AssistantEvaluation,
+    BeginAssistantSession,
+    EndAssistantSession,
+    EvaluateAssistantCall,
+)
 from remit.governor.revoke import CloseRevoked, KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End, Start
-from remit.governor.sources import Reporter, StartFor
-from remit.governor.tampering import EndReporter, EndTampered
+from remit.governor.sessions import EndSession, StartSession
+from remit.governor.sources import Reporter, StartSourceSession
+from remit.governor.tampering import EndReporterSession, RevokeTamperedSessions
 from remit.governor.verification import Quarantine
 from remit.ledger.records import Session
 from tests.governor.places import MemoryPlace, Place, SqlitePlace
@@ -47,7 +53,7 @@ ONE, AGENT, PROTECTED_AGAIN = actor(), actor(agent="a1"), actor(generation=1)
 
 
 def governed(service: Service, call_id: str, who: Actor = ONE) -> AssistantEvaluation:
-    return service.run(Govern(who, ALLOWED, call_id, f"claude-code {call_id}"))
+    return service.run(EvaluateAssistantCall(who, ALLOWED, call_id, f"claude-code {call_id}"))
 
 
 def permits(service: Service, call_id: str, who: Actor = ONE) -> bool:
@@ -58,7 +64,7 @@ def permits(service: Service, call_id: str, who: Actor = ONE) -> bool:
 def ended(service: Service) -> str:
     """Return a session of the assistant that has made a call and was ended."""
     session_id = governed(service, "c1").session_id
-    service.run(Finish(ONE))
+    service.run(EndAssistantSession(ONE))
     return session_id
 
 
@@ -77,29 +83,29 @@ def test_a_session_that_is_revoked_after_its_end_is_not_continued(service: Servi
 
 def test_the_passport_of_a_session_that_is_revoked_after_its_end_is_refused(service: Service) -> None:
     started = service.start()
-    service.run(End(started.session.id))
+    service.run(EndSession(started.session.id))
     service.run(RevokeSession(started.session.id))
     with pytest.raises(PassportRevoked):
-        service.run(Start(started.passport.token))
+        service.run(StartSession(started.passport.token))
 
 
 def test_what_a_person_revokes_after_tampering_is_not_lifted_by_protecting_again(service: Service) -> None:
     session_id = governed(service, "c1").session_id
-    service.run(EndTampered("one"))
+    service.run(RevokeTamperedSessions("one"))
     service.run(RevokeSession(session_id))
     assert not permits(service, "c2", PROTECTED_AGAIN)
 
 
 def test_protecting_again_lifts_what_tampering_has_ended(service: Service) -> None:
     governed(service, "c1")
-    service.run(EndTampered("one"))
+    service.run(RevokeTamperedSessions("one"))
     assert not permits(service, "c2")
     assert permits(service, "c3", PROTECTED_AGAIN)
 
 
 def test_tampering_after_protecting_again_is_lifted_only_by_protecting_once_more(service: Service) -> None:
     governed(service, "c1")
-    service.run(EndTampered("one", generation=1))
+    service.run(RevokeTamperedSessions("one", generation=1))
     assert not permits(service, "c2", PROTECTED_AGAIN)
     assert permits(service, "c3", actor(generation=2))
 
@@ -133,7 +139,7 @@ def test_revoking_an_earlier_session_stops_those_that_continue_it(
 ) -> None:
     first, second = continued(service)
     if end_again:
-        service.run(Finish(ONE))
+        service.run(EndAssistantSession(ONE))
     service.run(revoke(first))
     service.restart()
     assert service.session(second).state == ("ended" if end_again else "revoked")
@@ -157,7 +163,7 @@ def test_a_session_that_another_process_continues_at_the_same_moment_is_stopped_
 ) -> None:
     one, two = pair
     session_id = ended(one)
-    one.weather.meanwhile = lambda: two.run(Begin(ONE.reporter))
+    one.weather.meanwhile = lambda: two.run(BeginAssistantSession(ONE.reporter))
     one.run(revoke(session_id))
     assert not permits(one, "c2")
     assert not permits(two, "c3")
@@ -165,7 +171,7 @@ def test_a_session_that_another_process_continues_at_the_same_moment_is_stopped_
 
 def test_a_subagent_whose_session_is_revoked_after_its_end_does_not_come_back(service: Service) -> None:
     child = governed(service, "c1", AGENT).session_id
-    service.run(Finish(AGENT))
+    service.run(EndAssistantSession(AGENT))
     service.run(RevokeSession(child))
     for remembered in (True, False):
         again = governed(service, f"c2 {remembered}", AGENT)
@@ -176,9 +182,9 @@ def test_a_subagent_whose_session_is_revoked_after_its_end_does_not_come_back(se
 
 def test_revoking_a_session_of_an_adapter_leaves_the_one_that_it_has_now(service: Service) -> None:
     reporter = ONE.reporter._replace(key="browser:one")
-    first = service.run(StartFor(reporter)).session.id
-    service.run(End(first))
-    second = service.run(StartFor(reporter)).session.id
+    first = service.run(StartSourceSession(reporter)).session.id
+    service.run(EndSession(first))
+    second = service.run(StartSourceSession(reporter)).session.id
     service.run(RevokeSession(first))
     assert service.session(second).state == "active"
 
@@ -186,7 +192,7 @@ def test_revoking_a_session_of_an_adapter_leaves_the_one_that_it_has_now(service
 def test_a_quarantine_outlasts_the_end_of_the_session(service: Service) -> None:
     session_id = governed(service, "c1").session_id
     service.run(Quarantine(session_id))
-    service.run(Finish(ONE))
+    service.run(EndAssistantSession(ONE))
     assert (service.session(session_id).state, service.session(session_id).cause) == ("ended", "chain_broken")
     for who in (ONE, PROTECTED_AGAIN):
         denied = governed(service, f"c{who.reporter.generation}x", who)
@@ -197,7 +203,7 @@ def test_a_quarantine_outlasts_the_end_of_the_session(service: Service) -> None:
 def test_delegates_of_a_quarantined_session_end_with_it_and_are_not_called_broken(service: Service) -> None:
     child = governed(service, "c1", AGENT).session_id
     service.run(Quarantine(service.session(child).parent or ""))
-    service.run(Finish(ONE))
+    service.run(EndAssistantSession(ONE))
     assert (service.session(child).state, service.session(child).cause) == ("ended", "session_ended")
 
 
@@ -226,9 +232,9 @@ def test_calls_and_time_that_a_row_is_given_are_not_taken_over(changes: dict[str
     service.clock.pass_s(100)
     session_id = governed(service, "c last").session_id
     if when == "after its end":
-        service.run(Finish(ONE))
+        service.run(EndAssistantSession(ONE))
     edit(service, session_id, **changes)
-    service.run(Finish(ONE))
+    service.run(EndAssistantSession(ONE))
     assert not permits(service, "c next")
     assert service.session(session_id).broken
     service.close()
@@ -237,12 +243,12 @@ def test_calls_and_time_that_a_row_is_given_are_not_taken_over(changes: dict[str
 def test_calls_that_a_session_without_a_receipt_is_given_are_not_taken_over() -> None:
     service = Service()
     ended(service)
-    session_id = service.run(Begin(ONE.reporter))
+    session_id = service.run(BeginAssistantSession(ONE.reporter))
     service.clock.pass_s(100)
-    service.run(Finish(ONE))
+    service.run(EndAssistantSession(ONE))
     assert service.session(session_id).receipt_id is None
     edit(service, session_id, limit=LIMIT, lifetime_ms=10**9, elapsed_ms=0, expires_ms=2**50)
-    session = service.session(service.run(Begin(ONE.reporter)))
+    session = service.session(service.run(BeginAssistantSession(ONE.reporter)))
     assert session.limit == LIMIT - 1
     assert session.lifetime_ms <= MISSION.max_duration_s * 1000
     service.close()
@@ -334,11 +340,11 @@ class Sequence:
 
     def end(self, slot: int) -> None:
         """The assistant or its subagent ends."""
-        self.service.run(Finish(self.actor(slot, self.agent())))
+        self.service.run(EndAssistantSession(self.actor(slot, self.agent())))
 
     def begin(self, slot: int) -> None:
         """The assistant begins."""
-        self.service.run(Begin(self.actor(slot).reporter))
+        self.service.run(BeginAssistantSession(self.actor(slot).reporter))
 
     def revoke(self, slot: int) -> None:
         """A person revokes one of the sessions of the assistant, which may be over."""
@@ -385,9 +391,9 @@ class Sequence:
         """The settings that protect the assistant are tampered with."""
         line = self.lines[slot]
         if self.chance.random() < 0.5:
-            line.tampered = bool(self.service.run(EndTampered(line.name, line.generation))) or line.tampered
+            line.tampered = bool(self.service.run(RevokeTamperedSessions(line.name, line.generation))) or line.tampered
         else:
-            self.service.run(EndReporter(self.actor(slot).reporter))
+            self.service.run(EndReporterSession(self.actor(slot).reporter))
             line.tampered = True
 
     def protect(self, slot: int) -> None:

@@ -14,11 +14,11 @@ from remit.claims.attestation import verify_session
 from remit.claims.passport import verify_passport
 from remit.errors import LedgerUnavailable, RemitError, RequestConflict
 from remit.governor.attest import Attest
+from remit.governor.context import UseCase
 from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Evaluate
-from remit.governor.means import UseCase
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End, Start
+from remit.governor.sessions import EndSession, StartSession
 from remit.policy.call import ToolCall
 from tests.governor.model import Grant, Model, Run
 from tests.governor.places import MemoryPlace, Place, SqlitePlace
@@ -101,10 +101,10 @@ class Machine(RuleBasedStateMachine):
         """Start a session, or find that there is one."""
         refusal = self.model.refusal_to_start(grant, self.wall_ms, self.mono_ms)
         if refusal:
-            return self.refused(Start(grant.token), refusal)
+            return self.refused(StartSession(grant.token), refusal)
         before = grant.id in self.model.runs
         self.model.start(grant, self.wall_ms, self.mono_ms)
-        started = self.do(Start(grant.token), fault)
+        started = self.do(StartSession(grant.token), fault)
         # A start that was written although it seemed to fail is found again.
         assert started.existing in (before, True) if fault else started.existing == before
         if started.existing:
@@ -224,7 +224,7 @@ class Machine(RuleBasedStateMachine):
         name, run = self.pick(number)
         self.model.look(name, self.mono_ms, self.wall_ms)
         self.model.close(name, "ended", "session_ended")
-        assert self.do(End(name), fault).state == run.state
+        assert self.do(EndSession(name), fault).state == run.state
 
     @rule(seconds=st.sampled_from([0.5, 1, 20, 60, 100]))
     def let_time_pass(self, seconds: float) -> None:

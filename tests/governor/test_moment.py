@@ -13,21 +13,21 @@ from hypothesis import strategies as st
 from remit.claims.mission import Mission
 from remit.claims.passport import MAX_SKEW_S
 from remit.errors import RemitError
-from remit.governor.assistants import Actor, Begin, Finish, Govern
+from remit.governor.assistants import Actor, BeginAssistantSession, EndAssistantSession, EvaluateAssistantCall
 from remit.governor.attest import Attest
 from remit.governor.clock import Moment
-from remit.governor.closing import FinishClosing
-from remit.governor.conclude import Conclude
+from remit.governor.closing import CloseOpenDelegates
+from remit.governor.conclude import RecordAssistantResult
+from remit.governor.context import UseCase
 from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Evaluate
 from remit.governor.governor import Governor
-from remit.governor.means import UseCase
-from remit.governor.observe import Consider, Observe, Report
+from remit.governor.observe import ObserveEvent, PreviewDecision, ReportEvent
 from remit.governor.results import RecordResult
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End, Look, Start
-from remit.governor.sources import Reporter, StartFor
-from remit.governor.statements import Declare
+from remit.governor.sessions import EndSession, GetSession, StartSession
+from remit.governor.sources import Reporter, StartSourceSession
+from remit.governor.statements import RecordStatement
 from remit.ledger.check import check_ledger
 from remit.ledger.home import open_home
 from tests.governor.places import SqlitePlace
@@ -40,7 +40,7 @@ OBSERVER = Reporter(
     '{"title":"a test","type":"browser"}',
     Mission(agent_id="observer", mission="observe", allowed_tools=("browser_observe",), resource_scope=("**",)),
 )
-OBSERVED = Observe("", "browser", {"kind": "page_view", "target": "https://example.com/"})
+OBSERVED = ObserveEvent("", "browser", {"kind": "page_view", "target": "https://example.com/"})
 
 
 class JumpingClock(SetClock):
@@ -60,30 +60,32 @@ class JumpingClock(SetClock):
 
 
 CASES: dict[str, Callable[[Service, str, str], UseCase[Any]]] = {
-    "start": lambda service, _name, _token: Start(service.issue().token),
-    "start again": lambda _service, _name, token: Start(token),
-    "look": lambda _service, name, _token: Look(name),
+    "start": lambda service, _name, _token: StartSession(service.issue().token),
+    "start again": lambda _service, _name, token: StartSession(token),
+    "look": lambda _service, name, _token: GetSession(name),
     "evaluate": lambda _service, name, _token: Evaluate(name, ALLOWED),
     "evaluate what takes long": lambda _service, name, _token: Evaluate(name, _bash()),
     "result": lambda service, name, _token: RecordResult(name, service.call(name).receipt.claims.receipt_id, DIGEST),
     "delegate": lambda _service, name, _token: Delegate(name, mission(max_tool_calls=2), "request-1"),
-    "end": lambda _service, name, _token: End(name),
+    "end": lambda _service, name, _token: EndSession(name),
     "attest": lambda _service, name, _token: Attest(name, end=True),
     "revoke a passport": lambda _service, name, _token: RevokePassport(name),
     "revoke a session": lambda _service, name, _token: RevokeSession(name),
     "kill switch": lambda _service, _name, _token: KillSwitch(on=True),
-    "finish closing": lambda _service, _name, _token: FinishClosing(),
-    "start for": lambda _service, _name, _token: StartFor(REPORTER),
-    "begin": lambda _service, _name, _token: Begin(REPORTER),
-    "govern": lambda _service, _name, _token: Govern(Actor(REPORTER), ALLOWED, "call-1", "test call-1"),
-    "govern a subagent": lambda _service, _name, _token: Govern(
+    "finish closing": lambda _service, _name, _token: CloseOpenDelegates(),
+    "start for": lambda _service, _name, _token: StartSourceSession(REPORTER),
+    "begin": lambda _service, _name, _token: BeginAssistantSession(REPORTER),
+    "govern": lambda _service, _name, _token: EvaluateAssistantCall(Actor(REPORTER), ALLOWED, "call-1", "test call-1"),
+    "govern a subagent": lambda _service, _name, _token: EvaluateAssistantCall(
         Actor(REPORTER, "helper"), ALLOWED, "call-1", "test call-1"
     ),
-    "conclude": lambda _service, _name, _token: Conclude(Actor(REPORTER), ALLOWED, "call-1", "test call-1", DIGEST),
-    "finish": lambda _service, _name, _token: Finish(Actor(REPORTER)),
-    "report": lambda _service, _name, _token: Report(OBSERVER, OBSERVED),
-    "consider": lambda _service, _name, _token: Consider(Report(OBSERVER, OBSERVED)),
-    "declare": lambda _service, _name, _token: Declare("remit.test", "a target", {}, "", "all is well"),
+    "conclude": lambda _service, _name, _token: RecordAssistantResult(
+        Actor(REPORTER), ALLOWED, "call-1", "test call-1", DIGEST
+    ),
+    "finish": lambda _service, _name, _token: EndAssistantSession(Actor(REPORTER)),
+    "report": lambda _service, _name, _token: ReportEvent(OBSERVER, OBSERVED),
+    "consider": lambda _service, _name, _token: PreviewDecision(ReportEvent(OBSERVER, OBSERVED)),
+    "declare": lambda _service, _name, _token: RecordStatement("remit.test", "a target", {}, "", "all is well"),
 }
 
 
@@ -96,7 +98,7 @@ def test_the_clock_is_read_once_for_each_request(case: str) -> None:
     clock = JumpingClock()
     with Service(clock=clock) as service:
         passport = service.issue()
-        name = service.run(Start(passport.token)).session.id
+        name = service.run(StartSession(passport.token)).session.id
         asked = CASES[case](service, name, passport.token)
         before = clock.readings
         service.run(asked)
@@ -157,7 +159,7 @@ def test_a_ledger_is_whole_whenever_a_session_is_started_around_the_end_of_its_p
         service.governor.means.clock = jumping
         for token in (str(delegated.passport), lone.token):
             try:
-                name = service.run(Start(token)).session.id
+                name = service.run(StartSession(token)).session.id
                 service.run(Evaluate(name, ALLOWED))
                 service.run(Attest(name))
             except RemitError as error:

@@ -8,20 +8,20 @@ from hypothesis import strategies as st
 
 from remit.claims.receipt import Receipt
 from remit.errors import LedgerUnavailable, RateLimited
-from remit.governor.assistants import Actor, Govern
-from remit.governor.conclude import Conclude
+from remit.governor.assistants import Actor, EvaluateAssistantCall
+from remit.governor.conclude import RecordAssistantResult
 from remit.governor.evaluate import Evaluate
-from remit.governor.observe import Observe, Report
+from remit.governor.observe import ObserveEvent, ReportEvent
 from remit.governor.refused import MAX_PER_S
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End
+from remit.governor.sessions import EndSession
 from remit.governor.sources import Reporter
 from tests.governor.results import DIGEST
 from tests.governor.world import ALLOWED, MISSION, Service, mission
 
 REPORTER = Reporter("test:hook", '{"title":"a test","type":"cli"}', MISSION)
 ENDINGS: dict[str, Callable[[Service, str], object]] = {
-    "ended": lambda service, name: service.run(End(name)),
+    "ended": lambda service, name: service.run(EndSession(name)),
     "revoked": lambda service, name: service.run(RevokeSession(name)),
     "passport revoked": lambda service, name: service.run(RevokePassport(name)),
     "killed": lambda service, _name: service.run(KillSwitch(on=True)),
@@ -62,7 +62,7 @@ def test_after_the_end_ten_calls_a_second_get_a_receipt_and_no_more(service: Ser
 
 def test_the_error_says_that_the_call_was_not_evaluated(service: Service) -> None:
     name = service.start().session.id
-    service.run(End(name))
+    service.run(EndSession(name))
     _flood(service, name, MAX_PER_S)
     with pytest.raises(RateLimited) as caught:
         service.call(name)
@@ -72,7 +72,7 @@ def test_the_error_says_that_the_call_was_not_evaluated(service: Service) -> Non
 
 def test_one_receipt_a_minute_says_how_many_calls_there_were_and_since_when(service: Service) -> None:
     name = service.start().session.id
-    service.run(End(name))
+    service.run(EndSession(name))
     skipped = 0
     for _ in range(180):
         skipped += _flood(service, name, MAX_PER_S + 3)
@@ -91,7 +91,7 @@ def test_one_receipt_a_minute_says_how_many_calls_there_were_and_since_when(serv
 
 def test_an_attestation_covers_what_was_not_evaluated_before_it(service: Service) -> None:
     name = service.start().session.id
-    service.run(End(name))
+    service.run(EndSession(name))
     skipped = _flood(service, name, 100)
     attested = service.attest(name).attestation.claims
     assert _counted(service, name) == skipped
@@ -103,7 +103,7 @@ def test_what_was_counted_is_written_when_the_process_stops(service: Service) ->
     names = [service.start().session.id for _ in range(70)]
     skipped = 0
     for name in names:
-        service.run(End(name))
+        service.run(EndSession(name))
         skipped += _flood(service, name, MAX_PER_S + 3)
     service.governor.close()
     assert sum(_counted(service, name) for name in names) == skipped == 3 * 70
@@ -112,7 +112,7 @@ def test_what_was_counted_is_written_when_the_process_stops(service: Service) ->
 
 def test_what_could_not_be_written_is_counted_on(service: Service) -> None:
     name = service.start().session.id
-    service.run(End(name))
+    service.run(EndSession(name))
     _flood(service, name, MAX_PER_S)
     service.weather.lost = True
     with pytest.raises(LedgerUnavailable):
@@ -132,7 +132,7 @@ def test_a_session_that_is_active_has_no_such_limit(service: Service) -> None:
 def test_the_rate_of_one_session_is_not_that_of_another(service: Service) -> None:
     names = [service.start().session.id for _ in range(3)]
     for name in names[:2]:
-        service.run(End(name))
+        service.run(EndSession(name))
     assert _flood(service, names[0], 30) == 20
     assert _flood(service, names[1], 9) == 0
     assert service.call(names[2]).permits
@@ -140,7 +140,7 @@ def test_the_rate_of_one_session_is_not_that_of_another(service: Service) -> Non
 
 def test_delegations_after_the_end_are_limited_too(service: Service) -> None:
     name = service.start().session.id
-    service.run(End(name))
+    service.run(EndSession(name))
     for number in range(MAX_PER_S):
         assert not service.delegate(name, f"request-{number}").permits
     with pytest.raises(RateLimited):
@@ -149,37 +149,39 @@ def test_delegations_after_the_end_are_limited_too(service: Service) -> None:
 
 def test_findings_after_the_end_are_limited_too(service: Service) -> None:
     actor = Actor(REPORTER)
-    first = service.run(Govern(actor, ALLOWED, "call-0", "test call-0")).session_id
+    first = service.run(EvaluateAssistantCall(actor, ALLOWED, "call-0", "test call-0")).session_id
     service.run(RevokeSession(first))
     for number in range(1, MAX_PER_S + 1):
-        assert service.run(Conclude(actor, ALLOWED, f"call-{number}", "test", DIGEST)).is_finding
+        assert service.run(RecordAssistantResult(actor, ALLOWED, f"call-{number}", "test", DIGEST)).is_finding
     with pytest.raises(RateLimited):
-        service.run(Conclude(actor, ALLOWED, "call-late", "test", DIGEST))
+        service.run(RecordAssistantResult(actor, ALLOWED, "call-late", "test", DIGEST))
 
 
 def test_the_calls_of_an_assistant_whose_session_was_revoked_are_limited(service: Service) -> None:
     actor = Actor(REPORTER)
-    first = service.run(Govern(actor, ALLOWED, "call-0", "test call-0")).session_id
+    first = service.run(EvaluateAssistantCall(actor, ALLOWED, "call-0", "test call-0")).session_id
     service.run(RevokeSession(first))
     for number in range(1, MAX_PER_S + 1):
-        assert not service.run(Govern(actor, ALLOWED, f"call-{number}", "test")).answer.permits
+        assert not service.run(EvaluateAssistantCall(actor, ALLOWED, f"call-{number}", "test")).answer.permits
     with pytest.raises(RateLimited):
-        service.run(Govern(actor, ALLOWED, "call-late", "test"))
+        service.run(EvaluateAssistantCall(actor, ALLOWED, "call-late", "test"))
 
 
 def test_an_assistant_that_is_started_again_is_not_limited_by_the_calls_in_its_last_session(service: Service) -> None:
     actor = Actor(REPORTER)
-    first = service.run(Govern(actor, ALLOWED, "call-0", "test call-0")).session_id
-    service.run(End(first))
+    first = service.run(EvaluateAssistantCall(actor, ALLOWED, "call-0", "test call-0")).session_id
+    service.run(EndSession(first))
     _flood(service, first, 2 * MAX_PER_S)
-    following = service.run(Govern(actor, ALLOWED, "call-1", "test call-1"))
+    following = service.run(EvaluateAssistantCall(actor, ALLOWED, "call-1", "test call-1"))
     assert following.answer.permits
     assert following.session_id != first
 
 
 def test_events_under_the_kill_switch_are_limited_and_go_on_when_it_is_released(service: Service) -> None:
     observer = mission(allowed_tools=("browser_observe",), resource_scope=("**",))
-    report = Report(REPORTER._replace(mission=observer), Observe("", "browser", {"target": "https://example.com/"}))
+    report = ReportEvent(
+        REPORTER._replace(mission=observer), ObserveEvent("", "browser", {"target": "https://example.com/"})
+    )
     service.run(KillSwitch(on=True))
     session_id = service.run(report).session_id
     for _ in range(MAX_PER_S - 1):
@@ -194,7 +196,7 @@ def test_events_under_the_kill_switch_are_limited_and_go_on_when_it_is_released(
 
 def test_a_session_from_before_a_restart_is_limited_once_it_was_seen(service: Service) -> None:
     name = service.start().session.id
-    service.run(End(name))
+    service.run(EndSession(name))
     service.restart()
     assert _flood(service, name, 30) == 20
 
@@ -203,7 +205,7 @@ def test_a_session_from_before_a_restart_is_limited_once_it_was_seen(service: Se
 def test_no_second_has_more_than_ten_decisions_and_every_call_is_accounted_for(pauses: list[int]) -> None:
     with Service() as service:
         name = service.start().session.id
-        service.run(End(name))
+        service.run(EndSession(name))
         evaluated, skipped = [], 0
         for pause in pauses:
             service.clock.pass_s(pause / 1000)

@@ -4,7 +4,7 @@ import pytest
 
 from remit.errors import LedgerUnavailable, ReceiptNotFound, RequestConflict
 from remit.governor.results import RecordResult
-from remit.governor.sessions import End
+from remit.governor.sessions import EndSession
 from tests.governor.results import DIGEST, digest_of
 from tests.governor.world import FORBIDDEN, Service
 
@@ -83,7 +83,7 @@ def test_a_receipt_that_does_not_exist_is_not_found(service: Service) -> None:
 def test_an_outcome_that_comes_after_the_end_is_still_recorded(service: Service) -> None:
     name = service.start().session.id
     decision = service.call(name).receipt.claims.receipt_id
-    service.run(End(name))
+    service.run(EndSession(name))
     claims = service.run(RecordResult(name, decision, DIGEST)).receipt.claims
     assert claims.verdict == "compliant"
     assert claims.budget_remaining["duration_s"] == 0

@@ -4,7 +4,7 @@ import pytest
 
 from remit.errors import FieldInvalid, PassportRevoked
 from remit.governor.revoke import MAX_REASON, KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End, Start
+from remit.governor.sessions import EndSession, StartSession
 from tests.governor.world import Service
 
 
@@ -60,7 +60,7 @@ def test_a_revocation_outlives_the_process(service: Service, restarted: bool) ->
     if restarted:
         service.restart()
     with pytest.raises(PassportRevoked) as caught:
-        service.run(Start(passport.token))
+        service.run(StartSession(passport.token))
     assert caught.value.code == "passport_revoked"
 
 
@@ -74,7 +74,7 @@ def test_a_reason_has_a_limit(service: Service) -> None:
 def test_the_kill_switch_revokes_everything_and_counts_it(service: Service) -> None:
     family = _family(service)
     other, ended = service.start().session.id, service.start().session.id
-    service.run(End(ended))
+    service.run(EndSession(ended))
     assert service.run(KillSwitch(on=True)) == 4
     assert {session.id for session in service.sessions() if session.state == "revoked"} == {*family, other}
     assert _codes(service, *family, other) == ["kill_switch"] * 4
@@ -115,7 +115,7 @@ def test_a_revocation_reaches_a_start_that_is_under_way_in_another_process(pair:
     passport = one.issue()
     one.weather.meanwhile = lambda: two.run(RevokePassport(passport.jti))
     with pytest.raises(PassportRevoked) as caught:
-        one.run(Start(passport.token))
+        one.run(StartSession(passport.token))
     assert caught.value.code == "passport_revoked"
 
 

@@ -6,12 +6,12 @@ from msgspec import json
 from remit.claims.mission import Mission
 from remit.claims.strictjson import JSON
 from remit.errors import AudienceMismatch, RequestConflict
-from remit.governor.evaluate import Seen
-from remit.governor.observe import Consider, Observe, Report, ReportResult
+from remit.governor.evaluate import EventSummary
+from remit.governor.observe import ObserveEvent, PreviewDecision, ReportEvent, ReportResult
 from remit.governor.revoke import KillSwitch, RevokeSession
-from remit.governor.sessions import End, Start
-from remit.governor.sources import Reporter, StartFor
-from remit.ledger.records import NOTES_KEPT
+from remit.governor.sessions import EndSession, StartSession
+from remit.governor.sources import Reporter, StartSourceSession
+from remit.ledger.records import MAX_NOTES
 from tests.governor.world import Service, mission
 
 OBSERVER: Mission = mission(
@@ -22,13 +22,13 @@ OTHER = REPORTER._replace(key="hub:other")
 PAGE: dict[str, JSON] = {"kind": "page", "target": "https://example.com/a"}
 
 
-def report(event: dict[str, JSON] = PAGE, reporter: Reporter = REPORTER, key: str = "", *marks: str) -> Report:
+def report(event: dict[str, JSON] = PAGE, reporter: Reporter = REPORTER, key: str = "", *marks: str) -> ReportEvent:
     """Return a report of one event."""
-    seen = Seen(marks, ({"kind": "page", "summary": str(event.get("target"))},))
-    return Report(reporter, Observe("", "cli" if "command" in event else "browser", event, key, seen))
+    seen = EventSummary(marks, ({"kind": "page", "summary": str(event.get("target"))},))
+    return ReportEvent(reporter, ObserveEvent("", "cli" if "command" in event else "browser", event, key, seen))
 
 
-def taken(service: Service, given: Report) -> ReportResult:
+def taken(service: Service, given: ReportEvent) -> ReportResult:
     return service.run(given)
 
 
@@ -42,7 +42,7 @@ def test_the_first_report_of_a_source_starts_its_session(service: Service) -> No
 def test_the_same_source_again_is_the_same_session(service: Service) -> None:
     first, again, other = (taken(service, report(reporter=by)).session_id for by in (REPORTER, REPORTER, OTHER))
     assert first == again != other
-    assert service.run(StartFor(REPORTER)).existing
+    assert service.run(StartSourceSession(REPORTER)).existing
 
 
 def test_another_process_finds_the_session_that_one_has_started(service: Service) -> None:
@@ -53,11 +53,11 @@ def test_another_process_finds_the_session_that_one_has_started(service: Service
 
 @pytest.mark.parametrize("key", ["hub:one", "hook:one"])
 def test_the_passport_of_a_source_starts_nothing_for_a_client(service: Service, key: str) -> None:
-    started = service.run(StartFor(REPORTER._replace(key=key)))
+    started = service.run(StartSourceSession(REPORTER._replace(key=key)))
     with pytest.raises(AudienceMismatch) as caught:
-        service.run(Start(started.passport.token))
+        service.run(StartSession(started.passport.token))
     assert caught.value.code == "audience_mismatch"
-    assert service.run(Start(started.passport.token, by_source=True)).session.id == started.session.id
+    assert service.run(StartSession(started.passport.token, by_source=True)).session.id == started.session.id
 
 
 @pytest.mark.parametrize("remembered", [True, False])
@@ -65,7 +65,7 @@ def test_a_session_that_has_ended_is_followed_by_a_new_one_and_gets_no_further_r
     service: Service, remembered: bool
 ) -> None:
     first = taken(service, report()).session_id
-    service.run(End(first))
+    service.run(EndSession(first))
     if not remembered:
         service.governor.means.sources.clear()
     second, answer = taken(service, report())
@@ -97,7 +97,7 @@ def test_while_the_kill_switch_is_on_what_is_observed_is_denied_in_the_session_t
         service.governor.means.sources.clear()
     session_id, answer = taken(service, report())
     assert (session_id, answer.permits, answer.receipt.claims.internal_denial_code) == (first, False, "kill_switch")
-    assert service.run(Consider(report())).code == "kill_switch"
+    assert service.run(PreviewDecision(report())).code == "kill_switch"
     service.run(KillSwitch(on=False))
     assert taken(service, report()).session_id != first
 
@@ -108,7 +108,7 @@ def test_a_source_that_reports_for_the_first_time_under_the_kill_switch_gets_a_s
     service.run(KillSwitch(on=True))
     session_id, answer = taken(service, report())
     assert (answer.permits, answer.receipt.claims.internal_denial_code) == (False, "kill_switch")
-    started = service.run(StartFor(REPORTER))
+    started = service.run(StartSourceSession(REPORTER))
     assert (started.session.id, started.existing) == (session_id, True)
     service.run(KillSwitch(on=False))
     assert taken(service, report()).answer.permits
@@ -148,7 +148,7 @@ def test_notes_say_what_was_done_with_the_verdict_and_the_receipt(service: Servi
 def test_only_the_last_notes_are_kept(service: Service) -> None:
     answers = [taken(service, report(PAGE | {"target": f"https://example.com/{number}"})) for number in range(55)]
     kept = service.reader.notes(answers[0].session_id)
-    assert [note.observed for note in kept] == list(range(55 - NOTES_KEPT + 1, 56))
+    assert [note.observed for note in kept] == list(range(55 - MAX_NOTES + 1, 56))
 
 
 def test_marks_gather_what_was_in_events_and_why_some_were_denied(service: Service) -> None:
@@ -169,7 +169,7 @@ def test_the_same_event_under_the_same_key_is_one(service: Service) -> None:
 @pytest.mark.parametrize("remembered", [True, False])
 def test_a_key_is_found_in_the_last_session_even_if_that_is_over(service: Service, remembered: bool) -> None:
     first = taken(service, report(key="k"))
-    service.run(End(first.session_id))
+    service.run(EndSession(first.session_id))
     if not remembered:
         service.governor.means.sources.clear()
     again = taken(service, report(key="k"))
@@ -183,24 +183,27 @@ def test_considering_says_that_a_chain_is_broken_before_anything_is_appended(dam
     kept = shelf.chains[session_id][-1]
     shelf.receipts[kept.receipt_id] = kept._replace(token=kept.token[:-4] + "AAAA")
     damaged.governor.means.heads.clear()
-    assert damaged.run(Consider(report())).code == "chain_broken"
+    assert damaged.run(PreviewDecision(report())).code == "chain_broken"
     assert damaged.session(session_id).cause == ""
 
 
 def test_considering_a_report_leaves_no_trace(service: Service) -> None:
     before = service.reader.overview()
-    assert service.run(Consider(report())).permits
-    assert service.run(Consider(report(PAGE | {"hidden_provider_activity": True}))).verdict == "insufficient_evidence"
+    assert service.run(PreviewDecision(report())).permits
+    assert (
+        service.run(PreviewDecision(report(PAGE | {"hidden_provider_activity": True}))).verdict
+        == "insufficient_evidence"
+    )
     assert service.reader.overview() == before
     assert service.reader.source_count() == 0
 
 
 def test_considering_a_report_goes_by_its_session_while_that_is_active(service: Service) -> None:
     narrow = REPORTER._replace(mission=mission(allowed_tools=(), resource_scope=("**",)))
-    session_id = service.run(StartFor(narrow)).session.id
-    assert service.run(Consider(report())).code == "tool_not_allowed"
-    service.run(End(session_id))
-    assert service.run(Consider(report())).permits
+    session_id = service.run(StartSourceSession(narrow)).session.id
+    assert service.run(PreviewDecision(report())).code == "tool_not_allowed"
+    service.run(EndSession(session_id))
+    assert service.run(PreviewDecision(report())).permits
 
 
 def test_a_receipt_of_a_denial_says_what_would_have_permitted_it(service: Service) -> None:

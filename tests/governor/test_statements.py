@@ -6,7 +6,7 @@ from remit.claims.canonical import canonicalize, sha256_base64url
 from remit.claims.receipt import Digest, Receipt
 from remit.errors import FieldInvalid
 from remit.governor.revoke import KillSwitch
-from remit.governor.statements import CHECK, Declare, RecordedStatement
+from remit.governor.statements import CHECK, RecordedStatement, RecordStatement
 from remit.policy.engines import DENIALS
 from tests.governor.world import FORBIDDEN, Service
 
@@ -15,7 +15,7 @@ REPORT = {"calls": 3, "unreceipted": ["toolu_1"], "title": "Übersicht"}
 
 def stated(service: Service, code: str = "", **changes: str) -> RecordedStatement:
     members = {"tool": "remit.reconcile", "target": "claude-code", "reason": "looked through", "counted": "3 calls"}
-    return service.run(Declare(**(members | changes), report=REPORT, code=code))  # type: ignore[arg-type]
+    return service.run(RecordStatement(**(members | changes), report=REPORT, code=code))  # type: ignore[arg-type]
 
 
 def claims_of(declared: RecordedStatement) -> Receipt:

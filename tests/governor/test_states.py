@@ -11,13 +11,13 @@ from remit.governor.lifecycle import (
     QUARANTINED,
     TRANSITIONS,
     account_of,
+    count_elapsed,
     same_decision,
-    standing_of,
-    touched,
+    session_status,
 )
-from remit.ledger.records import FINAL_STATES, Session, Switches
+from remit.ledger.records import FINAL_STATES, LedgerState, Session
 from remit.policy.budget import Budget
-from remit.policy.engines import DENIALS, Standing
+from remit.policy.engines import DENIALS, SessionStatus
 
 SESSION = Session(
     id="pass:state:0001",
@@ -35,7 +35,7 @@ SESSION = Session(
     seen_mono_ms=5_000,
     seen_wall_ms=1_000_000,
 )
-OFF, ON = Switches("key"), Switches("key", kill_switch=True)
+OFF, ON = LedgerState("key"), LedgerState("key", kill_switch=True)
 
 
 def _state(move: str) -> Session:
@@ -63,7 +63,7 @@ PUBLIC = {
 
 @pytest.mark.parametrize("move", TRANSITIONS)
 def test_a_final_state_refuses_with_its_own_code(move: str) -> None:
-    standing = standing_of(_state(move), OFF)
+    standing = session_status(_state(move), OFF)
     assert standing.refusal == TRANSITIONS[move].code
     assert DENIALS[standing.refusal][0] == PUBLIC[move]
 
@@ -71,24 +71,24 @@ def test_a_final_state_refuses_with_its_own_code(move: str) -> None:
 @pytest.mark.parametrize("move", TRANSITIONS)
 def test_time_stands_still_in_a_final_state(move: str) -> None:
     session = _state(move)
-    assert touched(session, Moment(9_000_000, 9_000_000, "a")) is session
+    assert count_elapsed(session, Moment(9_000_000, 9_000_000, "a")) is session
 
 
 @pytest.mark.parametrize("move", TRANSITIONS)
 def test_the_kill_switch_does_not_hide_why_a_session_came_to_its_end(move: str) -> None:
-    assert standing_of(_state(move), ON).refusal == TRANSITIONS[move].code
+    assert session_status(_state(move), ON).refusal == TRANSITIONS[move].code
 
 
 def test_an_active_session_refuses_nothing() -> None:
-    assert standing_of(SESSION, OFF) == Standing(SESSION.id, Budget(10, 60, own_calls=False), "")
+    assert session_status(SESSION, OFF) == SessionStatus(SESSION.id, Budget(10, 60, own_calls=False), "")
 
 
 def test_the_kill_switch_refuses_what_is_active() -> None:
-    assert standing_of(SESSION, ON).refusal == "kill_switch"
+    assert session_status(SESSION, ON).refusal == "kill_switch"
 
 
 def test_a_quarantined_session_refuses_although_it_is_active() -> None:
-    assert standing_of(structs.replace(SESSION, cause=QUARANTINED), ON).refusal == "chain_broken"
+    assert session_status(structs.replace(SESSION, cause=QUARANTINED), ON).refusal == "chain_broken"
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_a_quarantined_session_refuses_although_it_is_active() -> None:
 def test_the_last_second_counts_until_it_is_over(elapsed_ms: int, left_s: int) -> None:
     session = structs.replace(SESSION, elapsed_ms=elapsed_ms)
     assert session.duration_left_s == left_s
-    assert (standing_of(session, OFF).refusal == "duration_exceeded") == (left_s == 0)
+    assert (session_status(session, OFF).refusal == "duration_exceeded") == (left_s == 0)
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 20))
 def test_no_account_goes_below_nothing(limit: int, used: int, reserved: int) -> None:
     session = structs.replace(SESSION, limit=limit, used=used, reserved=reserved)
-    assert standing_of(session, OFF).budget.tool_calls == account_of(session).remaining >= 0
+    assert session_status(session, OFF).budget.tool_calls == account_of(session).remaining >= 0
 
 
 _MOMENTS = st.builds(Moment, st.integers(0, 10**13), st.integers(0, 10**9), st.sampled_from(["a", "b"]))
@@ -113,7 +113,7 @@ _MOMENTS = st.builds(Moment, st.integers(0, 10**13), st.integers(0, 10**9), st.s
 def test_counted_time_never_shrinks_whatever_the_clocks_do(moments: list[Moment]) -> None:
     session = SESSION
     for moment in moments:
-        before, session = session, touched(session, moment)
+        before, session = session, count_elapsed(session, moment)
         assert session.elapsed_ms >= before.elapsed_ms
 
 
@@ -122,19 +122,19 @@ def test_on_one_boot_many_touches_count_as_one(passed: list[int]) -> None:
     session, mono = SESSION, SESSION.seen_mono_ms
     for number, step in enumerate(passed):
         mono += step
-        session = touched(session, Moment(number * 77_777, mono, "a"))
+        session = count_elapsed(session, Moment(number * 77_777, mono, "a"))
     assert session.elapsed_ms == sum(passed)
 
 
 @pytest.mark.parametrize("state", ["active", *FINAL_STATES])
 def test_only_an_active_session_is_counted(state: SessionState) -> None:
     session = structs.replace(SESSION, state=state)
-    moved = touched(session, Moment(2_000_000, 6_000, "a"))
+    moved = count_elapsed(session, Moment(2_000_000, 6_000, "a"))
     assert moved.elapsed_ms == (1_000 if state == "active" else 0)
 
 
-def _standing(calls: int, refusal: str = "", *, own_calls: bool = False) -> Standing:
-    return Standing(SESSION.id, Budget(calls, 60, own_calls=own_calls), refusal)
+def _standing(calls: int, refusal: str = "", *, own_calls: bool = False) -> SessionStatus:
+    return SessionStatus(SESSION.id, Budget(calls, 60, own_calls=own_calls), refusal)
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,8 @@ def _standing(calls: int, refusal: str = "", *, own_calls: bool = False) -> Stan
         (_standing(3, own_calls=True), _standing(3, own_calls=False), True),
     ],
 )
-def test_a_call_is_judged_again_only_if_the_answer_could_differ(one: Standing, two: Standing, same: bool) -> None:
+def test_a_call_is_judged_again_only_if_the_answer_could_differ(
+    one: SessionStatus, two: SessionStatus, same: bool
+) -> None:
     assert same_decision(one, two, exactly=False) is same
     assert same_decision(one, two, exactly=True) is (same and one.budget.tool_calls == two.budget.tool_calls)

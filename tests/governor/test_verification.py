@@ -12,8 +12,8 @@ from remit.errors import BrokenChain
 from remit.governor.verification import (
     STALE_S,
     BrokenChainFound,
-    Progress,
     Quarantine,
+    SessionProgress,
     SessionsVerified,
     SessionVerified,
     VerificationState,
@@ -75,11 +75,11 @@ def test_progress_is_that_of_the_session_or_follows_from_the_summary(
     for _ in range(4):
         service.call(name)
     session = service.session(name)
-    assert state.progress(session) == Progress(0, 4)
+    assert state.progress(session) == SessionProgress(0, 4)
     state.apply(SUMMARY)
-    assert state.progress(session) == Progress(4, 4, None, NOW)
+    assert state.progress(session) == SessionProgress(4, 4, None, NOW)
     state.apply(SessionsVerified([SessionVerified(name, 3, NOW - 7)]))
-    assert state.progress(session) == Progress(3, 4, None, NOW - 7)
+    assert state.progress(session) == SessionProgress(3, 4, None, NOW - 7)
     state.report(name, BrokenChain(2, "signature_invalid", "it does not verify"))
     progress = state.progress(session)
     assert (progress.verified, progress.complete) == (2, False)
@@ -98,7 +98,7 @@ def test_nothing_counts_as_verified_while_the_verifier_does_not_report(
     state.apply(SessionsVerified([SessionVerified(name, 1, NOW)]))
     assert state.progress(session).complete
     now[0] += STALE_S + 1
-    assert state.progress(session) == Progress(0, 1)
+    assert state.progress(session) == SessionProgress(0, 1)
 
 
 @pytest.mark.parametrize("gone", [True, False], ids=["gone", "stale"])
@@ -116,7 +116,7 @@ def test_what_another_service_had_verified_is_forgotten_when_it_stops_publishing
     follower.follow(None if gone else snapshot)
     # Another service verifies from the beginning, and has not come to this session yet.
     follower.apply(structs.replace(SUMMARY, through=0, verified_at=None, at=int(now[0])))
-    assert follower.progress(service.session(name)) == Progress(0, 1)
+    assert follower.progress(service.session(name)) == SessionProgress(0, 1)
 
 
 def test_the_first_break_of_a_chain_is_kept(state: VerificationState) -> None:

@@ -14,40 +14,40 @@ from remit.claims.canonical import sha256_base64url
 from remit.claims.passport import Confirmation
 from remit.claims.receipt import Digest, Measurement
 from remit.errors import BrokenChain, FieldInvalid, JsonTooLarge, MissionWidened, RemitError
-from remit.governor.assistants import Actor, Begin, Finish, Govern
+from remit.governor.assistant_sessions import ContinueAssistantSession
+from remit.governor.assistants import Actor, BeginAssistantSession, EndAssistantSession, EvaluateAssistantCall
 from remit.governor.attest import Attest
-from remit.governor.closing import FinishClosing
-from remit.governor.conclude import Conclude
+from remit.governor.closing import CloseOpenDelegates
+from remit.governor.conclude import RecordAssistantResult
+from remit.governor.context import Context, UseCase
 from remit.governor.delegate import Delegate
-from remit.governor.evaluate import Evaluate, Evidence, Seen
-from remit.governor.issue import Issue, Order
+from remit.governor.evaluate import Evaluate, EventSummary, Evidence
+from remit.governor.folders import MissionTemplate
+from remit.governor.issue import IssuePassport, PassportRequest
 from remit.governor.keys import DistrustKey, RotateKey
-from remit.governor.leads import ContinueAssistantSession
-from remit.governor.means import Means, UseCase
-from remit.governor.observe import GetJudgingState, Observe, Report
-from remit.governor.placing import Placing
+from remit.governor.observe import GetJudgingState, ObserveEvent, ReportEvent
 from remit.governor.rate import ReportSkipped
 from remit.governor.results import RecordResult
 from remit.governor.revoke import CloseRevoked, KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End, Look, Start
-from remit.governor.sources import Reporter, StartFor
-from remit.governor.statements import Declare
-from remit.governor.tampering import EndReporter, EndTampered
+from remit.governor.sessions import EndSession, GetSession, StartSession
+from remit.governor.sources import Reporter, StartSourceSession
+from remit.governor.statements import RecordStatement
+from remit.governor.tampering import EndReporterSession, RevokeTamperedSessions
 from remit.governor.verification import Quarantine
 from remit.governor.wire import (
     ANSWER,
     HEADER_BYTES,
     MAX_FRAME,
     USE_CASES,
-    Frames,
+    FrameDecoder,
     decode_answer,
     decode_case,
     decode_failure,
     decode_messages,
     encode_case,
     encode_failure,
+    encode_frame,
     encode_message,
-    frame_of,
 )
 from remit.policy.call import Annotations, ToolCall
 from tests.governor.world import ALLOWED, FORBIDDEN, MISSION, Service, mission
@@ -59,52 +59,52 @@ OF_THE_FRONT = {"Consider", "Held", "LoadKnown", "UseCase", "_GetReceipt", "_Key
 DIGEST = Digest(alg="sha-256", value=sha256_base64url(b"x"), canonicalization="none", scope="result")
 REPORTER = Reporter("hub:one", '{"type":"browser","title":"one"}', MISSION)
 TOLD = '{"generation":"2","secret":"s"}'
+TEMPLATE = MissionTemplate(MISSION, frozenset(("/home/a",)))
 ACTOR = Actor(
-    Reporter("hook:one", TOLD, MISSION, generation=2, secret="s", placing=Placing(MISSION, frozenset(("/home/a",)))),
-    "agent", "kind", ("Task",),
-)  # fmt: skip
-EVENT = Observe(
-    "pass:00000000", "browser", {"type": "visit", "n": [1, None, 1.5]}, "key", Seen(("a",), ({"text": "b"},)),
+    Reporter("hook:one", TOLD, MISSION, generation=2, secret="s", placing=TEMPLATE), "agent", "kind", ("Task",)
+)
+EVENT = ObserveEvent(
+    "pass:00000000", "browser", {"type": "visit", "n": [1, None, 1.5]}, "key", EventSummary(("a",), ({"text": "b"},)),
     {"m": Measurement(kind="telemetry", status="success", description="d")}, 5,
 )  # fmt: skip
 CALL = ToolCall("Bash", {"command": "ls ~", "large": 10**40, "deep": {"a": [-(10**50)]}}, "/work",
                 Annotations(read_only=True), fresh_shell=True, shell="zsh")  # fmt: skip
 SAMPLES: list[UseCase[Any]] = [
     Attest("pass:1", end=True),
-    Begin(ACTOR.reporter),
+    BeginAssistantSession(ACTOR.reporter),
     CloseRevoked(["pass:1"]),
-    Conclude(ACTOR, CALL, "call", "envelope", DIGEST),
+    RecordAssistantResult(ACTOR, CALL, "call", "envelope", DIGEST),
     ContinueAssistantSession(REPORTER),
-    Declare("tool", "target", {"a": [1, {"b": None}]}, "coverage_gap", "reason", "counted"),
+    RecordStatement("tool", "target", {"a": [1, {"b": None}]}, "coverage_gap", "reason", "counted"),
     Delegate("pass:1", MISSION, "request", Confirmation(certificate="x" * 43), "envelope"),
     DistrustKey("kid", 5),
-    End("pass:1"),
-    EndReporter(ACTOR.reporter),
-    EndTampered("protection", 3),
-    Evaluate("pass:1", CALL, "key", Evidence(DIGEST, "class", seen=Seen(("m",))), "e", {}, 3),
+    EndSession("pass:1"),
+    EndReporterSession(ACTOR.reporter),
+    RevokeTamperedSessions("protection", 3),
+    Evaluate("pass:1", CALL, "key", Evidence(DIGEST, "class", seen=EventSummary(("m",))), "e", {}, 3),
     GetJudgingState("", REPORTER),
-    Finish(ACTOR),
-    FinishClosing(),
-    Govern(ACTOR, CALL, "call", "envelope"),
-    Issue(Order(MISSION, "pass:1", 60, Confirmation(jkt="y" * 43))),
+    EndAssistantSession(ACTOR),
+    CloseOpenDelegates(),
+    EvaluateAssistantCall(ACTOR, CALL, "call", "envelope"),
+    IssuePassport(PassportRequest(MISSION, "pass:1", 60, Confirmation(jkt="y" * 43))),
     KillSwitch(on=True),
-    Look("pass:1"),
+    GetSession("pass:1"),
     EVENT,
     Quarantine("pass:1"),
     RecordResult("pass:1", "receipt", DIGEST),
-    Report(REPORTER, EVENT),
+    ReportEvent(REPORTER, EVENT),
     ReportSkipped(),
     RevokePassport("pass:1", "reason"),
     RevokeSession("pass:1", lineage=True),
     RotateKey(),
-    Start("token", "holder", by_source=True),
-    StartFor(REPORTER),
+    StartSession("token", "holder", by_source=True),
+    StartSourceSession(REPORTER),
 ]
 
 
 def crossed(case: UseCase[_T]) -> UseCase[_T]:
     """Return a use case as the ledger process reads it."""
-    [body] = Frames().feed(frame_of([encode_case(7, case)]))
+    [body] = FrameDecoder().feed(encode_frame([encode_case(7, case)]))
     [(number, name, content)] = decode_messages(body)
     assert number == 7
     return decode_case(name, content)
@@ -115,9 +115,9 @@ def through_the_wire(service: Service, case: UseCase[_T]) -> _T:
     try:
         answer = service.governor.run(crossed(case))
     except RemitError as error:
-        [(_, _, content)] = decode_messages(frame_of([encode_failure(1, error)])[HEADER_BYTES:])
+        [(_, _, content)] = decode_messages(encode_frame([encode_failure(1, error)])[HEADER_BYTES:])
         raise decode_failure(content) from None
-    [(_, _, content)] = decode_messages(frame_of([encode_message(1, ANSWER, answer)])[HEADER_BYTES:])
+    [(_, _, content)] = decode_messages(encode_frame([encode_message(1, ANSWER, answer)])[HEADER_BYTES:])
     arrived: _T = decode_answer(type(case), content)
     if not isinstance(getattr(answer, "fault", None), BrokenChain):
         assert arrived == answer
@@ -146,36 +146,36 @@ def test_answers_cross_unchanged(service: Service) -> None:
     def run(case: UseCase[_T]) -> _T:
         return through_the_wire(service, case)
 
-    token = run(Issue(Order(mission(max_tool_calls=9), "pass:of-the-wire"))).token
-    session = run(Start(token)).session.id
+    token = run(IssuePassport(PassportRequest(mission(max_tool_calls=9), "pass:of-the-wire"))).token
+    session = run(StartSession(token)).session.id
     answers = [run(Evaluate(session, call, key)) for call, key in ((ALLOWED, "a"), (FORBIDDEN, "b"), (ALLOWED, "a"))]
     assert [answer.permits for answer in answers] == [True, False, True]
     assert answers[2].repeated
     run(RecordResult(session, answers[0].receipt.claims.receipt_id, DIGEST))
-    run(Look(session))
+    run(GetSession(session))
     assert run(Delegate(session, mission(max_tool_calls=1), "r")).permits
     with pytest.raises(MissionWidened):
         run(Delegate(session, mission(max_tool_calls=10_000), "s"))
-    assert run(Report(REPORTER, EVENT)).answer.note is not None
-    run(StartFor(REPORTER))
+    assert run(ReportEvent(REPORTER, EVENT)).answer.note is not None
+    run(StartSourceSession(REPORTER))
     run(GetJudgingState(reporter=REPORTER))
-    lead = run(Begin(ACTOR.reporter))
+    lead = run(BeginAssistantSession(ACTOR.reporter))
     assert run(ContinueAssistantSession(ACTOR.reporter)).session.id == lead
-    governed = run(Govern(ACTOR, ALLOWED, "call", "envelope"))
-    run(Conclude(ACTOR, ALLOWED, "call", "envelope", DIGEST))
+    governed = run(EvaluateAssistantCall(ACTOR, ALLOWED, "call", "envelope"))
+    run(RecordAssistantResult(ACTOR, ALLOWED, "call", "envelope", DIGEST))
     assert governed.session_id != lead
-    run(Finish(ACTOR))
-    run(EndReporter(ACTOR.reporter))
-    assert run(EndTampered("none")) == ()
-    run(Declare("tool", "target", {"a": 1}, "", "reason"))
+    run(EndAssistantSession(ACTOR))
+    run(EndReporterSession(ACTOR.reporter))
+    assert run(RevokeTamperedSessions("none")) == ()
+    run(RecordStatement("tool", "target", {"a": 1}, "", "reason"))
     assert run(Attest(session)).fault is None
     assert run(Quarantine(session))
-    run(End(session))
+    run(EndSession(session))
     run(RevokeSession(session, lineage=True))
     run(RevokePassport("pass:nobody"))
     run(CloseRevoked([session]))
     run(KillSwitch(on=True))
-    assert run(FinishClosing()) == 0
+    assert run(CloseOpenDelegates()) == 0
     run(ReportSkipped())
 
 
@@ -184,7 +184,7 @@ class Prejudge(NamedTuple):
 
     request: Evaluate
 
-    async def run(self, means: Means) -> Evaluate:
+    async def run(self, means: Context) -> Evaluate:
         """Return the request that was judged."""
         return await self.request.prejudge(means)
 
@@ -238,10 +238,10 @@ def test_an_error_crosses_with_its_members() -> None:
     ]
     assert len(plain) > 50
     for error in [*plain, *own]:
-        [(_, _, content)] = decode_messages(frame_of([encode_failure(1, error)])[HEADER_BYTES:])
+        [(_, _, content)] = decode_messages(encode_frame([encode_failure(1, error)])[HEADER_BYTES:])
         rebuilt = decode_failure(content)
         assert (type(rebuilt), str(rebuilt), vars(rebuilt)) == (type(error), str(error), vars(error))
-    [(_, _, content)] = decode_messages(frame_of([encode_failure(1, KeyError("secret"))])[HEADER_BYTES:])
+    [(_, _, content)] = decode_messages(encode_frame([encode_failure(1, KeyError("secret"))])[HEADER_BYTES:])
     assert (type(decode_failure(content)), "secret" in str(decode_failure(content))) == (RuntimeError, False)
 
 
@@ -274,13 +274,15 @@ def test_what_is_no_array_of_messages_is_refused(body: bytes) -> None:
 
 
 def test_frames_are_cut_wherever_the_bytes_are_and_never_too_large() -> None:
-    data = frame_of([encode_case(1, End("a"))]) + frame_of([encode_case(2, End("b")), encode_case(3, End("c"))])
-    frames = Frames()
+    data = encode_frame([encode_case(1, EndSession("a"))]) + encode_frame(
+        [encode_case(2, EndSession("b")), encode_case(3, EndSession("c"))]
+    )
+    frames = FrameDecoder()
     bodies = [body for byte in data for body in frames.feed(bytes([byte]))]
     assert [number for body in bodies for number, _, _ in decode_messages(body)] == [1, 2, 3]
-    assert len(list(Frames().feed(data))) == 2
+    assert len(list(FrameDecoder().feed(data))) == 2
     with pytest.raises(JsonTooLarge):
-        list(Frames().feed((MAX_FRAME + 1).to_bytes(HEADER_BYTES)))
+        list(FrameDecoder().feed((MAX_FRAME + 1).to_bytes(HEADER_BYTES)))
 
 
 def test_what_is_too_large_or_has_no_form_is_not_sent() -> None:

@@ -8,7 +8,7 @@ from remit.errors import BrokenChain
 from remit.governor.attest import ChainVerification, verify_from
 from remit.governor.verification import Message
 from remit.governor.verifier import Verifier
-from remit.ledger.port import Reader
+from remit.ledger.store import Reader
 from tests.governor.world import Service, SetClock
 
 __all__ = ["StillPace", "from_the_root", "verifier_of"]

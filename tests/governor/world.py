@@ -19,17 +19,17 @@ from remit.claims.receipt import LineageBudgetDelta, Receipt
 from remit.claims.strictjson import JSON
 from remit.governor.attest import Attest, AttestResult
 from remit.governor.clock import Moment
-from remit.governor.delegate import Delegate, Delegated
-from remit.governor.evaluate import Answer, Evaluate
+from remit.governor.context import Context, UseCase, UseCaseRunner
+from remit.governor.delegate import Delegate, DelegateResult
+from remit.governor.evaluate import Evaluate, Evaluation
 from remit.governor.governor import Governor
-from remit.governor.issue import Issue, Order
-from remit.governor.means import Means, UseCase, UseCaseRunner
-from remit.governor.sessions import Start, Started
+from remit.governor.issue import IssuePassport, PassportRequest
+from remit.governor.sessions import StartResult, StartSession
 from remit.ledger.commit import GroupCommit
-from remit.ledger.keys import keyring_of
-from remit.ledger.memory import Shelf
-from remit.ledger.port import Reader
+from remit.ledger.keys import build_keyring
+from remit.ledger.memory import MemoryTables
 from remit.ledger.records import KeyRecord, Session
+from remit.ledger.store import Reader
 from remit.policy.call import ToolCall
 from remit.policy.engines import Engine
 from remit.policy.files import TextFiles
@@ -156,7 +156,7 @@ class Service:
         self.place: Place = place or MemoryPlace()
         self.clock = clock or SetClock()
         self.weather = Weather()
-        self.permits: list[Answer] = []
+        self.permits: list[Evaluation] = []
         # All random bytes that the process has used, whenever it was started.
         self.drawn = bytearray()
         self._engines = engines
@@ -183,8 +183,8 @@ class Service:
         self.ledger = GroupCommit(lambda: self.place.open_store(self.weather), reader, deadline_s=DEADLINE_S)
         self.governor: UseCaseRunner = Governor(self.ledger, self._means(reader))
 
-    def _means(self, reader: Reader) -> Means:
-        return Means(
+    def _means(self, reader: Reader) -> Context:
+        return Context(
             keys=self.place.keys(),
             engines=self._engines,
             observers=[ObservationEngine(), NativeEngine()],
@@ -204,7 +204,7 @@ class Service:
         return self.place.reader()
 
     @property
-    def shelf(self) -> Shelf:
+    def shelf(self) -> MemoryTables:
         """What is kept, where that is in memory: for tests that damage it."""
         assert isinstance(self.place, MemoryPlace)
         return self.place.shelf
@@ -224,13 +224,13 @@ class Service:
     def run(self, case: UseCase[_T]) -> _T:
         """Run a use case; a permission that it hands out is remembered."""
         answer = self.governor.run(case)
-        if isinstance(answer, Answer) and answer.permits:
+        if isinstance(answer, Evaluation) and answer.permits:
             self.permits.append(answer)
         return answer
 
     def keyring(self) -> Keyring:
         """Return a keyring of someone who trusts the first key alone."""
-        return keyring_of(self.reader.keys())
+        return build_keyring(self.reader.keys())
 
     def issue(
         self, wanted: Mission = MISSION, *, lifetime_s: int | None = None, bound_to: Confirmation | None = None
@@ -238,17 +238,19 @@ class Service:
         """Return a passport that the key which signs now has issued, and that is registered."""
         self._passports += 1
         jti = f"pass:{self._name}:{self._passports:04d}"
-        return self.governor.run(Issue(Order(wanted, jti, lifetime_s, bound_to)))
+        return self.governor.run(IssuePassport(PassportRequest(wanted, jti, lifetime_s, bound_to)))
 
-    def start(self, wanted: Mission = MISSION, **changes: Any) -> Started:
+    def start(self, wanted: Mission = MISSION, **changes: Any) -> StartResult:
         """Start a session under a new passport."""
-        return self.run(Start(self.issue(structs.replace(wanted, **changes)).token))
+        return self.run(StartSession(self.issue(structs.replace(wanted, **changes)).token))
 
-    def call(self, session_id: str, tool: ToolCall = ALLOWED, key: str = "") -> Answer:
+    def call(self, session_id: str, tool: ToolCall = ALLOWED, key: str = "") -> Evaluation:
         """Evaluate a call."""
         return self.run(Evaluate(session_id, tool, key))
 
-    def delegate(self, parent: str, request: str = "request-1", wanted: Mission = MISSION, **changes: Any) -> Delegated:
+    def delegate(
+        self, parent: str, request: str = "request-1", wanted: Mission = MISSION, **changes: Any
+    ) -> DelegateResult:
         """Delegate a mission with changes."""
         return self.run(Delegate(parent, structs.replace(wanted, **changes), request))
 
@@ -256,7 +258,7 @@ class Service:
         """Delegate, start the delegate, and return the id of its session."""
         delegated = self.delegate(parent, request, **changes)
         assert delegated.passport is not None
-        return self.run(Start(delegated.passport)).session.id
+        return self.run(StartSession(delegated.passport)).session.id
 
     def attest(self, session_id: str, *, end: bool = False) -> AttestResult:
         """Attest a session."""

@@ -10,17 +10,17 @@ from msgspec import json
 
 from remit.claims.receipt import Digest
 from remit.claims.strictjson import JSON
-from remit.governor.evaluate import Seen
-from remit.governor.observe import Observe, Report
+from remit.governor.evaluate import EventSummary
+from remit.governor.observe import ObserveEvent, ReportEvent
 from remit.governor.results import RecordResult
 from remit.governor.sources import Reporter
 from remit.governor.verification import VerificationState
 from remit.hub.commit_failures import CommitFailureTracker
 from remit.hub.dashboard.handlers import DashboardHandlers
 from remit.hub.dashboard.text import make_visible
-from remit.ledger.commit import Observer
+from remit.ledger.commit import CommitObserver
 from remit.policy.call import ToolCall
-from remit.server.routes import Plain, Request
+from remit.server.routes import BytesResponse, Request
 from tests.governor.verifying import verifier_of
 from tests.governor.world import Service, mission
 
@@ -53,7 +53,7 @@ class Dashboard:
         clock = service.clock
         self.verification = VerificationState(wall=lambda: clock.wall_ms / 1000)
         self.verifier = verifier_of(service, self.verification.apply)
-        self.recording = CommitFailureTracker(Observer(), wall=lambda: clock.wall_ms / 1000)
+        self.recording = CommitFailureTracker(CommitObserver(), wall=lambda: clock.wall_ms / 1000)
         self.pages = DashboardHandlers(service.governor, self.verification, self.recording, zone=UTC)
 
     def __enter__(self) -> Self:
@@ -71,10 +71,10 @@ class Dashboard:
         else:
             self.verifier.full_pass()
 
-    def ask(self, page: str, query: dict[str, str] | None = None, **parameters: str) -> Plain:
+    def ask(self, page: str, query: dict[str, str] | None = None, **parameters: str) -> BytesResponse:
         """Return the answer for one page."""
         ask = Request(None, parameters, "", "request", query or {})
-        answer: Plain = asyncio.run(getattr(self.pages, page)(ask))
+        answer: BytesResponse = asyncio.run(getattr(self.pages, page)(ask))
         return answer
 
     def html(self, page: str, query: dict[str, str] | None = None, **parameters: str) -> str:
@@ -127,8 +127,8 @@ def observe(service: Service, title: str, event: dict[str, JSON], *, said: str =
         max_duration_s=86_400,
     )
     reporter = Reporter(f"hub:{title}", json.encode(told).decode(), wanted)
-    seen = Seen(("conversation", "visible_text"), ({"kind": "message", "role": "assistant", "summary": said},))
-    return service.run(Report(reporter, Observe("", source, event, "", seen))).session_id  # type: ignore[arg-type]
+    seen = EventSummary(("conversation", "visible_text"), ({"kind": "message", "role": "assistant", "summary": said},))
+    return service.run(ReportEvent(reporter, ObserveEvent("", source, event, "", seen))).session_id  # type: ignore[arg-type]
 
 
 def furnish(service: Service) -> dict[str, str]:

@@ -23,7 +23,7 @@ from remit.hub.auth import (
 )
 from remit.server.auth import MAX_TRIES, Access, Credentials
 from remit.server.openapi import describe
-from remit.server.routes import Plain, Request, Route
+from remit.server.routes import BytesResponse, Request, Route
 from tests.server.asking import World
 
 TOKEN, OTHER = "the-token-of-the-hub", "another-token"
@@ -234,8 +234,8 @@ def test_a_cookie_opens_views_for_our_own_pages_and_nothing_else(
 
 
 def test_every_way_in_is_described_and_no_other() -> None:
-    async def nothing(ask: Request) -> Plain:
-        return Plain(b"", "text/html")
+    async def nothing(ask: Request) -> BytesResponse:
+        return BytesResponse(b"", "text/html")
 
     routes = [
         Route("GET", f"/{access}/{{x}}", nothing, "text/html", "Open", access=access)

@@ -8,7 +8,7 @@ import pytest
 
 from remit.errors import LedgerUnavailable
 from remit.hub.commit_failures import CommitFailure, CommitFailureTracker
-from remit.ledger.commit import GroupCommit, Observer
+from remit.ledger.commit import CommitObserver, GroupCommit
 from remit.ledger.memory import MemoryStore
 from remit.ledger.transaction import Store
 from tests.faults.proxy_driver import ledger_processes_of, until
@@ -17,7 +17,7 @@ from tests.hub.service import error_of, event, running
 from tests.ledger.contract import FIRST, SECOND, new_session, put
 
 
-class Told(Observer):
+class Told(CommitObserver):
     """Notes what it is told."""
 
     def __init__(self) -> None:

@@ -12,11 +12,11 @@ from msgspec import json, to_builtins
 
 from remit.claims.canonical import canonicalize
 from remit.claims.receipt import ActionClass
-from remit.claims.shapes import COUNTER_NAME, SideEffectClass, shape
+from remit.claims.types import COUNTER_NAME, SideEffectClass, convert
 from remit.errors import FieldInvalid
-from remit.governor.observe import Report
-from remit.hub.evidence import MAX_ACTIONS, MAX_MEASURED_MESSAGES, OBSERVATION_TOOLS, report_of, reporter_of
-from remit.schemas.hub import MAX_EXCERPT, ObserveRequest, StartRequest
+from remit.governor.observe import ReportEvent
+from remit.hub.evidence import MAX_ACTIONS, MAX_MEASURED_MESSAGES, OBSERVATION_TOOLS, build_report, build_reporter
+from remit.schemas.hub import MAX_EXCERPT, HubStartRequest, ObserveRequest
 
 CONSENT = {"visible_text": True}
 # 2026-01-02T03:04:05Z
@@ -29,11 +29,11 @@ def digest(text: str) -> str:
 
 
 def request(event: dict[str, Any], **members: Any) -> ObserveRequest:
-    return shape(ObserveRequest, {"source": {"type": "browser"}, "event": event, **members})
+    return convert(ObserveRequest, {"source": {"type": "browser"}, "event": event, **members})
 
 
-def report(event: dict[str, Any], **members: Any) -> Report:
-    return report_of(request(event, **members), NOW_MS)
+def report(event: dict[str, Any], **members: Any) -> ReportEvent:
+    return build_report(request(event, **members), NOW_MS)
 
 
 def measured(event: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def measured(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def key_of(**members: Any) -> str:
-    return reporter_of(shape(StartRequest, {"source": {"type": "browser"}, **members})).key
+    return build_reporter(convert(HubStartRequest, {"source": {"type": "browser"}, **members})).key
 
 
 TEXTS: list[dict[str, Any]] = [
@@ -212,7 +212,7 @@ def test_an_unknown_value_of_an_enumeration_is_refused_naming_those_allowed(
     members: dict[str, Any], place: str, allowed: tuple[str, ...]
 ) -> None:
     with pytest.raises(FieldInvalid) as caught:
-        shape(ObserveRequest, {"source": {"type": "cli"}, "event": {}, **members})
+        convert(ObserveRequest, {"source": {"type": "cli"}, "event": {}, **members})
     assert (caught.value.place, caught.value.problem) == (place, f"must be one of {', '.join(sorted(allowed))}")
 
 

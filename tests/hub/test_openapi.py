@@ -8,18 +8,18 @@ import schemathesis
 from jsonschema import Draft202012Validator
 
 from remit.assistants.routes import HOOK_PATH
-from remit.assistants.routes import table_of_routes as hook_routes
-from remit.claims.shapes import shape
+from remit.assistants.routes import documented_routes as hook_routes
+from remit.claims.types import convert
 from remit.errors import RemitError
-from remit.hub.routes import describe_hub, table_of_routes
-from remit.schemas.hub import ObserveRequest, StartRequest
+from remit.hub.routes import describe_hub, documented_routes
+from remit.schemas.hub import HubStartRequest, ObserveRequest
 from remit.schemas.shared import Request
 from tests.hub.service import DIGEST, Hub, running
 from tests.server.described import failures
 
 # Of the library that makes the requests up: large examples, and random numbers that other threads draw.
 pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
-ROUTES: Final = [*table_of_routes(), *hook_routes()]
+ROUTES: Final = [*documented_routes(), *hook_routes()]
 DOCUMENT: Final = describe_hub(ROUTES)
 OPERATIONS: Final = [(method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods]
 CONSENT: Final = {"consent": {"visible_text": True}}
@@ -167,7 +167,7 @@ def _accepts(name: str, value: object) -> bool:
 
 def _is_taken(kind: type[Request], value: object) -> bool:
     try:
-        shape(kind, value)
+        convert(kind, value)
     except RemitError:
         return False
     return True
@@ -223,4 +223,4 @@ def test_what_is_described_of_an_event_is_what_is_checked(event: dict[str, Any],
 )
 def test_what_is_described_of_a_start_is_what_is_checked(changes: dict[str, Any], right: bool) -> None:
     told = {"source": {"type": "cli"}} | changes
-    assert (_is_taken(StartRequest, told), _accepts("StartRequest", told)) == (right, right)
+    assert (_is_taken(HubStartRequest, told), _accepts("StartRequest", told)) == (right, right)

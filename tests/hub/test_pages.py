@@ -16,7 +16,7 @@ from remit.errors import FieldInvalid, LedgerUnavailable, ReceiptNotFound, Route
 from remit.governor.results import RecordResult
 from remit.governor.revoke import KillSwitch
 from remit.hub.dashboard.text import make_visible
-from remit.ledger.port import Reader
+from remit.ledger.store import Reader
 from remit.policy.call import ToolCall
 from tests.governor.places import SqlitePlace
 from tests.governor.world import ALLOWED, FORBIDDEN, Service

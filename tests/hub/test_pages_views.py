@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from remit.claims.chain import FAULTS
 from remit.claims.mission import Mission
 from remit.claims.receipt import PublicDenialReason
-from remit.claims.shapes import SideEffectClass
+from remit.claims.types import SideEffectClass
 from remit.errors import FieldInvalid
 from remit.hub.dashboard.chart import HEIGHT, RANGES, WIDTH, build_chart, first_minute, tone_of
 from remit.hub.dashboard.formatting import TimeFormatter, format_duration, format_number, pluralize
@@ -37,7 +37,7 @@ from remit.hub.dashboard.summary import (
     summarize,
 )
 from remit.hub.dashboard.text import make_visible
-from remit.ledger.records import FINAL_STATES, CodeCount, MinuteCount, Note
+from remit.ledger.records import FINAL_STATES, CodeCount, EventNote, MinuteCount
 from remit.policy.engines import DENIALS
 from tests.world import NOW
 
@@ -293,17 +293,17 @@ def test_long_lists_of_a_passport_are_cut_and_say_so() -> None:
 
 @pytest.mark.parametrize("text", ["", "nonsense", "7", "null", '"text"', "[7, null]", "[[]]"])
 def test_a_note_that_is_none_is_left_out(text: str) -> None:
-    assert review_actions([Note(1, text)]) == ()
+    assert review_actions([EventNote(1, text)]) == ()
 
 
 def test_deeds_are_newest_first_and_hold_only_text() -> None:
     actions = review_actions(
-        [Note(1, '[{"summary": "one"}, {"summary": "two", "kind": 7}]'), Note(2, '[{"summary": "three"}]')]
+        [EventNote(1, '[{"summary": "one"}, {"summary": "two", "kind": 7}]'), EventNote(2, '[{"summary": "three"}]')]
     )
     assert [(action.text, action.kind) for action in actions] == [("three", ""), ("two", ""), ("one", "")]
 
 
-class Unread(Note):
+class Unread(EventNote):
     """A note that must not be read."""
 
     @property
@@ -312,6 +312,6 @@ class Unread(Note):
 
 
 def test_notes_are_read_only_as_far_as_they_are_shown() -> None:
-    busy = Note(2, "[" + ", ".join(f'{{"summary": "{number}"}}' for number in range(60)) + "]")
+    busy = EventNote(2, "[" + ", ".join(f'{{"summary": "{number}"}}' for number in range(60)) + "]")
     actions = review_actions([Unread(1, ""), busy])
     assert [action.text for action in actions] == [str(number) for number in range(59, 9, -1)]

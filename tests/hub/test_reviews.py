@@ -3,11 +3,11 @@
 import pytest
 from msgspec import json, structs
 
-from remit.governor.evaluate import Seen
-from remit.governor.observe import Observe, Report
-from remit.governor.sources import Reporter, StartFor
+from remit.governor.evaluate import EventSummary
+from remit.governor.observe import ObserveEvent, ReportEvent
+from remit.governor.sources import Reporter, StartSourceSession
 from remit.hub.reviews import MAX_ACTIONS, Review, ReviewCache, load_review, review_answer
-from remit.ledger.records import Note
+from remit.ledger.records import EventNote
 from tests.governor.conftest import *  # noqa: F403 - the fixtures of a service
 from tests.governor.world import Service, mission
 
@@ -18,12 +18,12 @@ REPORTER = Reporter(
 )
 
 
-def note(number: int, actions: int = 1) -> Note:
+def note(number: int, actions: int = 1) -> EventNote:
     """Return the note of the n-th event."""
-    return Note(number, json.encode([{"n": number, "i": index} for index in range(actions)]).decode())
+    return EventNote(number, json.encode([{"n": number, "i": index} for index in range(actions)]).decode())
 
 
-def review(*notes: Note) -> Review:
+def review(*notes: EventNote) -> Review:
     found = Review("hub:one", {"type": "cli", "title": "t"})
     for one in notes:
         found.add_if_next(one)
@@ -81,10 +81,10 @@ def test_what_was_looked_at_longest_ago_is_forgotten_first() -> None:
 
 
 def test_a_review_says_how_a_session_stands(service: Service) -> None:
-    seen = Seen(("visible_text",), ({"kind": "page", "role": None, "summary": "hello"},))
-    session_id, answer = service.run(Report(REPORTER, Observe("", "browser", {"kind": "page"}, "", seen)))
-    hidden = Observe("", "browser", {"hidden_provider_activity": True}, "", seen)
-    _, last = service.run(Report(REPORTER, hidden))
+    seen = EventSummary(("visible_text",), ({"kind": "page", "role": None, "summary": "hello"},))
+    session_id, answer = service.run(ReportEvent(REPORTER, ObserveEvent("", "browser", {"kind": "page"}, "", seen)))
+    hidden = ObserveEvent("", "browser", {"hidden_provider_activity": True}, "", seen)
+    _, last = service.run(ReportEvent(REPORTER, hidden))
     found = load_review(service.governor.means, session_id)
     assert found is not None
     review = review_answer(service.session(session_id), found)
@@ -100,7 +100,7 @@ def test_a_review_says_how_a_session_stands(service: Service) -> None:
 
 @pytest.mark.parametrize("origin", ["http://[", "not a url", ""])
 def test_a_source_whose_origin_is_no_url_is_known_by_its_program(service: Service, origin: str) -> None:
-    session = service.run(StartFor(REPORTER)).session
+    session = service.run(StartSourceSession(REPORTER)).session
     details = {"type": "browser", "title": "t", "origin": origin, "app": "Navigator"}
     assert review_answer(session, structs.replace(review(), details=details)).provider == "Navigator"
 

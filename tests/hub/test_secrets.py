@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from remit.hub.routes import table_of_routes
+from remit.hub.routes import documented_routes
 from remit.schemas.hub import MAX_BODY_BYTES
 from tests.hub.service import Hub, error_of, event, running
 from tests.proxy.service import Answer, read_answer
@@ -57,7 +57,7 @@ def live(hub: Hub) -> Iterator[Answer]:
     yield hub.ask("GET", f"/?token={hub.token}")
     yield hub.ask("GET", f"/dashboard?token={hub.token}&live=off")
     names = {"session_id": session, "ardur_session_id": session, "receipt_id": receipt, "code": "dangerous_effect"}
-    for route in table_of_routes():
+    for route in documented_routes():
         if route.method == "GET":
             yield hub.get(route.path.format(**names))
             yield hub.ask("GET", route.path.format(**names), authorization=f"Bearer {hub.token}")
@@ -180,7 +180,7 @@ print(json.dumps(told))
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_reads_nothing_and_is_told_nothing_but_that_the_hub_is_there(life: Life) -> None:
-    folder, routes = life.hub.home.parent, table_of_routes()
+    folder, routes = life.hub.home.parent, documented_routes()
     asked = {
         "paths": [str(path) for path in (folder, life.hub.home, *files_of(life.hub.home))],
         "port": life.hub.port,

@@ -20,7 +20,7 @@ import remit
 from remit.errors import FieldInvalid
 from remit.hub.auth import HubAuthenticator
 from remit.hub.options import HubOptions
-from remit.hub.routes import table_of_routes
+from remit.hub.routes import documented_routes
 from remit.schemas.hub import MAX_BODY_BYTES
 from remit.server.auth import TokenSet
 from remit.wiring.hub import run_hub
@@ -154,7 +154,7 @@ def test_a_second_start_returns_the_existing_session_with_existing_true(hub: Hub
 
 
 def test_every_endpoint_of_the_table_is_there() -> None:
-    assert {(route.method, route.path) for route in table_of_routes()} >= ENDPOINTS
+    assert {(route.method, route.path) for route in documented_routes()} >= ENDPOINTS
 
 
 @pytest.mark.parametrize("path", ["/health", "/healthz"])
@@ -559,7 +559,7 @@ def test_a_receipts_target_and_reason_keep_within_their_limits(hub: Hub) -> None
 
 def test_endpoints_other_than_health_dashboard_and_root_are_under_v1() -> None:
     apart = re.compile(r"/|/healthz?|/dashboard(/.*)?")
-    others = {route.path for route in table_of_routes() if not apart.fullmatch(route.path)}
+    others = {route.path for route in documented_routes() if not apart.fullmatch(route.path)}
     assert others
     assert all(path.startswith("/v1/") for path in others)
 

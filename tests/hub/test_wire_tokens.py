@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from remit.config import rotate_token
-from remit.hub.routes import table_of_routes
+from remit.hub.routes import documented_routes
 from remit.ledger.home import open_home
 from tests.hub.service import Hub, error_of, running
 from tests.proxy.service import Answer, command, read_answer
@@ -30,7 +30,7 @@ POLICY = (
     r"default-src 'none'; style-src 'sha256-[A-Za-z0-9+/]{43}='; img-src data:; "
     r"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-ROUTES = table_of_routes()
+ROUTES = documented_routes()
 
 
 @pytest.fixture(scope="module")

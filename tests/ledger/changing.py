@@ -2,8 +2,8 @@
 
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import Distrusted, LedgerKeys, distrust_in, hand_over, remove_unused, successor_of
-from remit.ledger.port import Ledger
 from remit.ledger.records import KeyRecord
+from remit.ledger.store import Ledger
 
 __all__ = ["distrust", "rotate"]
 

@@ -11,12 +11,12 @@ from msgspec import structs
 
 from remit import Keyring, SigningKey, Step, receipt_id, verify_chain
 from remit.claims.chain import draft
-from remit.ledger.commit import GroupCommit, Observer
-from remit.ledger.memory import MemoryStore, Shelf
-from remit.ledger.port import Prepare, Reader, Transaction, Work
-from remit.ledger.records import IdempotencyKey, KeyRecord, Session, Switches, UnsignedReceipt
+from remit.ledger.commit import CommitObserver, GroupCommit
+from remit.ledger.memory import MemoryStore, MemoryTables
+from remit.ledger.records import IdempotencyKey, KeyRecord, LedgerState, Session, UnsignedReceipt
 from remit.ledger.rows import SqliteReader
 from remit.ledger.sqlite import SqliteStore, connect, connect_reader, prepare
+from remit.ledger.store import Prepare, Reader, Transaction, Work
 from tests.world import KEYRING, MISSION, NOW, OURS, denied, lineage_named, permitted
 
 __all__ = [
@@ -57,7 +57,7 @@ class Refused(Exception):
 class Place(Protocol):
     """Where a ledger lies. Each that is opened there is a process of its own, as far as the ledger can tell."""
 
-    def open(self, *, deadline_s: float = PATIENT_S, observer: Observer | None = None) -> GroupCommit:
+    def open(self, *, deadline_s: float = PATIENT_S, observer: CommitObserver | None = None) -> GroupCommit:
         """Return a ledger over what lies here."""
 
 
@@ -65,9 +65,9 @@ class MemoryPlace:
     """A shelf in memory."""
 
     def __init__(self, _folder: Path) -> None:
-        self.shelf = Shelf(LEDGER_ID, Switches(OURS.kid), keys=[FIRST_KEY])
+        self.shelf = MemoryTables(LEDGER_ID, LedgerState(OURS.kid), keys=[FIRST_KEY])
 
-    def open(self, *, deadline_s: float = PATIENT_S, observer: Observer | None = None) -> GroupCommit:
+    def open(self, *, deadline_s: float = PATIENT_S, observer: CommitObserver | None = None) -> GroupCommit:
         """Return a ledger over the shelf."""
         reader = MemoryStore(self.shelf)
         return GroupCommit(lambda: MemoryStore(self.shelf), reader, deadline_s=deadline_s, observer=observer)
@@ -83,7 +83,7 @@ class SqlitePlace:
         prepare(connection, LEDGER_ID, lambda: FIRST_KEY)
         connection.close()
 
-    def open(self, *, deadline_s: float = PATIENT_S, observer: Observer | None = None) -> GroupCommit:
+    def open(self, *, deadline_s: float = PATIENT_S, observer: CommitObserver | None = None) -> GroupCommit:
         """Return a ledger over the file."""
         reader = SqliteReader(lambda: connect_reader(self.path))
         return GroupCommit(lambda: SqliteStore.open(self.path), reader, deadline_s=deadline_s, observer=observer)
@@ -92,7 +92,7 @@ class SqlitePlace:
 PLACES: Final[dict[str, Callable[[Path], Place]]] = {"memory": MemoryPlace, "sqlite": SqlitePlace}
 
 
-class Counted(Observer):
+class Counted(CommitObserver):
     """Remembers the size of every group, and every failure."""
 
     def __init__(self) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 from remit import Mission
 from remit.claims.receipt import SignedReceipt
 from remit.governor.clock import SystemClock
+from remit.governor.context import Context
 from remit.governor.evaluate import Evaluate
 from remit.governor.governor import Governor
-from remit.governor.issue import Issue, Order
-from remit.governor.means import Means
-from remit.governor.sessions import Start
-from remit.ledger.embedded import Embedded, open_embedded
+from remit.governor.issue import IssuePassport, PassportRequest
+from remit.governor.sessions import StartSession
+from remit.ledger.embedded import EmbeddedLedger, open_embedded_ledger
 from remit.policy.call import ToolCall
 from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
@@ -33,8 +33,10 @@ class Service:
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        self.open: Embedded = open_embedded(place, deadline_s=60)  # a busy machine is not a disk that hangs
-        means = Means(
+        self.open: EmbeddedLedger = open_embedded_ledger(
+            place, deadline_s=60
+        )  # a busy machine is not a disk that hangs
+        means = Context(
             keys=self.open.keys,
             engines=[NativeEngine()],
             observers=[NativeEngine()],
@@ -48,11 +50,11 @@ class Service:
 
     def passport(self, mission: Mission = MISSION) -> str:
         """Return the token of a new passport."""
-        return self.governor.run(Issue(Order(mission, f"pass:{secrets.token_hex(16)}"))).token
+        return self.governor.run(IssuePassport(PassportRequest(mission, f"pass:{secrets.token_hex(16)}"))).token
 
     def start(self, token: str = "") -> str:
         """Start a session and return its id."""
-        return self.governor.run(Start(token or self.passport())).session.id
+        return self.governor.run(StartSession(token or self.passport())).session.id
 
     def call(self, session_id: str, path: str = "/srv/project/a") -> SignedReceipt:
         """Let the agent read a file, and return the receipt."""

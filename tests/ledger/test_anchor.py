@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from remit.claims.canonical import sha256_hex
 from remit.errors import FieldInvalid, HomeUnsafe, LedgerForeign, LedgerInUse, LedgerRolledBack, StateCorrupt
-from remit.ledger.anchor import Anchor, AnchorMark, check_mark
+from remit.ledger.anchor import Anchor, AnchorMark, check_anchor
 from remit.ledger.home import Home, open_home
 
 EMPTY = AnchorMark("ledger-1", 0, None, None)
@@ -67,9 +67,9 @@ def test_a_mark_is_one_plain_object(anchor: Anchor, home: Home) -> None:
     ],
 )
 def test_a_ledger_that_lacks_what_leaves_no_receipt_is_behind_its_mark(more: AnchorMark, less: AnchorMark) -> None:
-    check_mark(less, more, hash_of)
+    check_anchor(less, more, hash_of)
     with pytest.raises(LedgerRolledBack) as caught:
-        check_mark(more, less, hash_of)
+        check_anchor(more, less, hash_of)
     assert caught.value.code == "ledger_rolled_back"
 
 
@@ -226,26 +226,26 @@ def test_a_ledger_passes_if_and_only_if_it_has_grown_from_the_mark(marked: int, 
 
     now = mark_at(present, "main" if present < fork else "fork")
     if present >= marked and marked < fork:
-        check_mark(mark_at(marked), now, hash_at)
+        check_anchor(mark_at(marked), now, hash_at)
     else:
         with pytest.raises(LedgerRolledBack):
-            check_mark(mark_at(marked), now, hash_at)
+            check_anchor(mark_at(marked), now, hash_at)
 
 
 def test_the_receipt_at_the_mark_must_be_there() -> None:
     with pytest.raises(LedgerRolledBack):
-        check_mark(mark_at(5), mark_at(5), lambda _: None)
+        check_anchor(mark_at(5), mark_at(5), lambda _: None)
 
 
 @pytest.mark.parametrize("receipts", [0, 5])
 def test_another_ledger_is_foreign(receipts: int) -> None:
     with pytest.raises(LedgerForeign):
-        check_mark(mark_at(receipts), mark_at(9)._replace(ledger="ledger-2"), hash_of)
+        check_anchor(mark_at(receipts), mark_at(9)._replace(ledger="ledger-2"), hash_of)
 
 
 def test_any_ledger_has_grown_from_its_own_empty_mark() -> None:
-    check_mark(EMPTY, mark_at(5), hash_of)
+    check_anchor(EMPTY, mark_at(5), hash_of)
 
 
 def test_without_a_mark_any_ledger_passes() -> None:
-    check_mark(None, mark_at(5), lambda _: None)
+    check_anchor(None, mark_at(5), lambda _: None)

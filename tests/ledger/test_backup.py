@@ -22,17 +22,17 @@ from remit.errors import (
     StateCorrupt,
     StateMissing,
 )
-from remit.governor.assistants import Actor, Begin, Finish
+from remit.governor.assistants import Actor, BeginAssistantSession, EndAssistantSession
 from remit.governor.delegate import Delegate
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import Start
+from remit.governor.sessions import StartSession
 from remit.governor.sources import Reporter
 from remit.ledger.backup import backup
 from remit.ledger.check import check_ledger
-from remit.ledger.embedded import USE_LOCK, open_embedded
+from remit.ledger.embedded import USE_LOCK, open_embedded_ledger
 from remit.ledger.home import Home, open_home
 from remit.ledger.records import RESTORED, Overview, Session
-from remit.ledger.restore import Restored, restore
+from remit.ledger.restore import RestoreResult, restore
 from tests.ledger.changing import rotate
 from tests.ledger.service import MISSION, Service
 
@@ -59,7 +59,7 @@ def took(place: Path, copy: Path) -> Overview:
         return backup(home, copy)
 
 
-def put(place: Path, copy: Path, *, accept_loss: bool = False) -> Restored:
+def put(place: Path, copy: Path, *, accept_loss: bool = False) -> RestoreResult:
     with open_home(place, create=False) as home:
         return restore(home, copy, accept_loss=accept_loss)
 
@@ -86,7 +86,7 @@ def findings(place: Path) -> list[str]:
 
 
 def kept(place: Path, session_id: str) -> Session:
-    opened = open_embedded(place)
+    opened = open_embedded_ledger(place)
     session = opened.ledger.read().session(session_id)
     opened.close()
     assert session is not None
@@ -182,7 +182,7 @@ def test_nothing_is_restored_while_the_ledger_is_open(service: Service, place: P
 def test_nothing_is_opened_while_the_ledger_is_restored(place: Path) -> None:
     with open_home(place) as home, home.locked(USE_LOCK):
         with pytest.raises(LedgerInUse):
-            open_embedded(place)
+            open_embedded_ledger(place)
         with open_home(place) as other, pytest.raises(LedgerInUse), other.locked(USE_LOCK, shared=True, wait=False):
             pass
 
@@ -275,7 +275,7 @@ def test_the_same_ledger_put_back_changes_nothing(service: Service, place: Path,
     service.call(session_id)
     overview = took(place, copy)
     service.close()
-    assert put(place, copy) == Restored(overview, 0, 0, "ledger.replaced-1.db", anchored=True)
+    assert put(place, copy) == RestoreResult(overview, 0, 0, "ledger.replaced-1.db", anchored=True)
     again = Service(place)
     assert again.call(session_id).claims.step_id == "step:000002"
     again.close()
@@ -299,7 +299,7 @@ def test_a_loss_that_is_accepted_closes_every_session_for_good(service: Service,
         again.call(session_id)
     assert refused.value.code == "session_sealed"
     with pytest.raises(SessionSealed):
-        again.governor.run(Start(token))
+        again.governor.run(StartSession(token))
     again.call(again.start())
     again.close()
     assert findings(place) == []
@@ -314,7 +314,7 @@ def test_a_ledger_without_its_anchor_is_accepted_by_a_restore_that_says_so_and_c
     service.close()
     (place / "ledger.anchor").unlink()
     assert refusal(place, copy) is StateMissing
-    assert put(place, copy, accept_loss=True) == Restored(overview, 0, 1, "ledger.replaced-1.db", anchored=False)
+    assert put(place, copy, accept_loss=True) == RestoreResult(overview, 0, 1, "ledger.replaced-1.db", anchored=False)
     assert (kept(place, session_id).state, kept(place, session_id).cause) == ("revoked", RESTORED)
     again = Service(place)
     again.call(again.start())
@@ -392,10 +392,10 @@ def test_sessions_of_an_assistant_that_were_stopped_after_the_copy_do_not_begin_
     service: Service, place: Path, copy: Path, stop: str
 ) -> None:
     who = Actor(Reporter("hook:one", "{}", MISSION))
-    service.governor.run(Begin(who.reporter))
+    service.governor.run(BeginAssistantSession(who.reporter))
     took(place, copy)
-    service.governor.run(Finish(who))
-    second = service.governor.run(Begin(who.reporter))
+    service.governor.run(EndAssistantSession(who))
+    second = service.governor.run(BeginAssistantSession(who.reporter))
     if stop == "kill":
         service.governor.run(KillSwitch(on=True))
         service.governor.run(KillSwitch(on=False))
@@ -405,10 +405,10 @@ def test_sessions_of_an_assistant_that_were_stopped_after_the_copy_do_not_begin_
     put(place, copy, accept_loss=True)
     again = Service(place)
     if stop == "nothing":
-        again.governor.run(Begin(who.reporter))
+        again.governor.run(BeginAssistantSession(who.reporter))
     else:
         with pytest.raises(SessionSealed):
-            again.governor.run(Begin(who.reporter))
+            again.governor.run(BeginAssistantSession(who.reporter))
     again.call(again.start())
     again.close()
 

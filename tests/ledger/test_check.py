@@ -13,17 +13,17 @@ from remit import SigningKey, TrustedKey, verifier_id
 from remit.claims.chain import FAULTS as CHAIN_FAULTS
 from remit.claims.keys import Keyring
 from remit.claims.receipt import Digest
-from remit.governor.assistants import Actor, Govern
+from remit.governor.assistants import Actor, EvaluateAssistantCall
 from remit.governor.attest import Attest
 from remit.governor.delegate import Delegate
 from remit.governor.results import RecordResult
-from remit.governor.sessions import End
+from remit.governor.sessions import EndSession
 from remit.governor.sources import Reporter
 from remit.ledger.check import check_ledger
-from remit.ledger.findings import FAULTS, MAX_FINDINGS, Report
+from remit.ledger.findings import FAULTS, MAX_FINDINGS, LedgerReport
 from remit.ledger.home import open_home
-from remit.ledger.port import Transaction, Work
 from remit.ledger.records import Source
+from remit.ledger.store import Transaction, Work
 from remit.policy.call import ToolCall
 from tests.ledger.changing import rotate
 from tests.ledger.service import MISSION, Service
@@ -42,7 +42,7 @@ def use(service: Service) -> str:
     service.governor.run(RecordResult(session_id, denied.claims.receipt_id, RESULT))
     service.governor.run(Attest(session_id))
     children = [delegate(service, session_id, f"request:{number}") for number in range(2)]
-    service.governor.run(End(children[0]))
+    service.governor.run(EndSession(children[0]))
     service.governor.run(Attest(session_id))
     return session_id
 
@@ -74,12 +74,14 @@ def place(tmp_path: Path) -> Path:
     use(service)
     service.open.ledger.run(tell(service.start()), alone=True)
     call = ToolCall("read_file", {"path": "/srv/project/a"})
-    service.governor.run(Govern(Actor(Reporter("hook:one", "{}", MISSION)), call, "c1", "claude-code c1"))
+    service.governor.run(
+        EvaluateAssistantCall(Actor(Reporter("hook:one", "{}", MISSION)), call, "c1", "claude-code c1")
+    )
     service.close()
     return tmp_path / "home"
 
 
-def checked(place: Path, **options: object) -> Report:
+def checked(place: Path, **options: object) -> LedgerReport:
     with open_home(place, create=False) as home:
         return check_ledger(home, **options)  # type: ignore[arg-type]
 
@@ -101,7 +103,7 @@ def test_nothing_is_wrong_with_a_ledger_that_was_only_used(place: Path) -> None:
 
 def test_nothing_is_wrong_with_an_empty_ledger(tmp_path: Path) -> None:
     Service(tmp_path / "home").close()
-    assert checked(tmp_path / "home") == Report(0, 0, 0, 1, 0, ())
+    assert checked(tmp_path / "home") == LedgerReport(0, 0, 0, 1, 0, ())
 
 
 def test_threads_find_what_one_finds(place: Path) -> None:

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import pytest
 
 from remit.errors import HeadMoved, LedgerUnavailable, StateCorrupt
-from remit.ledger.commit import MAX_GROUP, GroupCommit, Observer
-from remit.ledger.memory import MemoryStore, Shelf
-from remit.ledger.port import Transaction, Work
-from remit.ledger.records import Session, Switches, UnsignedReceipt
+from remit.ledger.commit import MAX_GROUP, CommitObserver, GroupCommit
+from remit.ledger.memory import MemoryStore, MemoryTables
+from remit.ledger.records import LedgerState, Session, UnsignedReceipt
+from remit.ledger.store import Transaction, Work
 from remit.ledger.transaction import Changes, Store
 from tests.ledger.contract import (
     PATIENT_S,
@@ -69,7 +69,7 @@ class Hang:
 class Script:
     """What the stores of one shelf do: each step meets the faults that were set for it, one after the other."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: MemoryTables) -> None:
         self.shelf = shelf
         self.faults: dict[str, list[Fault]] = defaultdict(list)
         self.steps: list[str] = []
@@ -100,7 +100,7 @@ class ScriptedStore(MemoryStore):
     def session(self, session_id: str) -> Session | None:
         return self._script.meet("session", lambda: super(ScriptedStore, self).session(session_id))
 
-    def switches(self) -> Switches:
+    def switches(self) -> LedgerState:
         return self._script.meet("switches", super().switches)
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ def counted() -> Counted:
     return Counted()
 
 
-def ledger_over(script: Script, observer: Observer | None = None, deadline_s: float = PATIENT_S) -> GroupCommit:
+def ledger_over(script: Script, observer: CommitObserver | None = None, deadline_s: float = PATIENT_S) -> GroupCommit:
     return GroupCommit(script.open, MemoryStore(script.shelf), deadline_s=deadline_s, observer=observer)
 
 
@@ -475,7 +475,7 @@ def test_a_store_that_fails_while_work_is_prepared_is_unavailable(script: Script
 # Those who watch
 
 
-class Careless(Observer):
+class Careless(CommitObserver):
     """Fails to hear of failures."""
 
     def failed(self, error: BaseException) -> None:
@@ -494,7 +494,7 @@ def test_an_observer_that_fails_does_not_stop_the_writer(script: Script) -> None
     assert len(checked(ledger.read(), FIRST.id)) == 1
 
 
-class Ends(Observer):
+class Ends(CommitObserver):
     """Counts how often the end has come."""
 
     def __init__(self) -> None:

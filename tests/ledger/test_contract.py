@@ -9,17 +9,17 @@ from msgspec import structs
 from remit.claims.canonical import sha256_hex
 from remit.errors import HeadMoved
 from remit.ledger.commit import GroupCommit
-from remit.ledger.port import Transaction, Work
 from remit.ledger.records import (
     Delegation,
     EarlierRequest,
-    Kept,
     KeyRecord,
+    LedgerState,
     Overview,
     Session,
-    Switches,
+    StoredReceipt,
     UnsignedReceipt,
 )
+from remit.ledger.store import Transaction, Work
 from tests.ledger.contract import (
     FIRST,
     FIRST_KEY,
@@ -58,7 +58,7 @@ def read_in(transaction: Transaction, session_id: str = FIRST.id) -> Session:
 
 def test_what_work_wrote_is_there_for_readers_when_its_answer_is(ledger: GroupCommit) -> None:
     receipt = ledger.run(append_to(FIRST.id)).receipt
-    assert ledger.read().receipt(receipt.claims.receipt_id) == Kept(
+    assert ledger.read().receipt(receipt.claims.receipt_id) == StoredReceipt(
         FIRST.id, 1, receipt.claims.receipt_id, receipt.token, 1
     )
     assert stored(ledger).receipt_hash == receipt.hash == sha256_hex(receipt.token.encode())
@@ -96,7 +96,7 @@ def test_work_that_raises_after_writing_leaves_nothing(ledger: GroupCommit) -> N
         append_to(FIRST.id, key="key"),
         put(SECOND),
         lambda it: it.put_revocation("pass:x", at_ms=1, reason="r"),
-        lambda it: it.put_switches(Switches(THEIRS.kid, kill_switch=True)),
+        lambda it: it.put_switches(LedgerState(THEIRS.kid, kill_switch=True)),
         lambda it: it.put_key(KeyRecord(THEIRS.kid, "pem", None, 1)),
         lambda it: it.put_attestation(FIRST.id, "att:1", "token", "bookmark"),
     ]
@@ -112,7 +112,7 @@ def test_work_that_raises_after_writing_leaves_nothing(ledger: GroupCommit) -> N
     assert ledger.read().keys() == [FIRST_KEY]
     assert ledger.read().attestations(FIRST.id) == []
     assert ledger.run(lambda it: (it.switches, it.revoked("pass:x"), it.repeated(FIRST.id, "key"))) == (
-        Switches(OURS.kid),
+        LedgerState(OURS.kid),
         False,
         None,
     )
@@ -278,7 +278,7 @@ def test_a_receipt_is_found_by_its_id_its_key_and_what_it_is_the_result_of(ledge
     decision = ledger.run(append_to(FIRST.id, key="key")).receipt.claims.receipt_id
     result = ledger.run(append_to(FIRST.id, result_of=decision)).receipt
     kept = ledger.read().receipts(FIRST.id)
-    assert kept[1] == Kept(FIRST.id, 2, result.claims.receipt_id, result.token, 2)
+    assert kept[1] == StoredReceipt(FIRST.id, 2, result.claims.receipt_id, result.token, 2)
     found = ledger.run(lambda it: (it.receipt(decision), it.repeated(FIRST.id, "key"), it.result_of(decision)))
     assert found == (kept[0], EarlierRequest(kept[0], "digest of key"), kept[1])
     assert ledger.run(
@@ -340,23 +340,23 @@ def test_the_epoch_counts_changes_of_switches_revocations_and_keys(ledger: Group
         lambda it: it.put_switches(it.switches._replace(kill_switch=True)),
         lambda it: it.put_revocation("pass:x", at_ms=1, reason="lost"),
         lambda it: it.put_key(KeyRecord(THEIRS.kid, "pem", "change", 2)),
-        lambda it: it.put_switches(Switches(THEIRS.kid)),
+        lambda it: it.put_switches(LedgerState(THEIRS.kid)),
     ]
     seen = []
     for change in changes:
         ledger.run(change)
         seen.append(ledger.run(lambda it: it.switches))
     assert seen == [
-        Switches(OURS.kid, kill_switch=True, epoch=1),
-        Switches(OURS.kid, kill_switch=True, epoch=2),
-        Switches(OURS.kid, kill_switch=True, epoch=3),
-        Switches(THEIRS.kid, kill_switch=False, epoch=4),
+        LedgerState(OURS.kid, kill_switch=True, epoch=1),
+        LedgerState(OURS.kid, kill_switch=True, epoch=2),
+        LedgerState(OURS.kid, kill_switch=True, epoch=3),
+        LedgerState(THEIRS.kid, kill_switch=False, epoch=4),
     ]
 
 
 def test_receipts_and_sessions_leave_the_epoch_alone(ledger: GroupCommit) -> None:
     ledger.run(append_to(FIRST.id))
-    assert ledger.run(lambda it: it.switches) == Switches(OURS.kid)
+    assert ledger.run(lambda it: it.switches) == LedgerState(OURS.kid)
 
 
 def test_keys_come_oldest_first(ledger: GroupCommit) -> None:

@@ -9,8 +9,8 @@ from msgspec import structs
 
 from remit.errors import LedgerUnavailable
 from remit.ledger.commit import GroupCommit
-from remit.ledger.port import Reader, Transaction, Work
-from remit.ledger.records import NOTES_KEPT, CodeCount, IdempotencyKey, MinuteCount, Note, Numbered, Source
+from remit.ledger.records import MAX_NOTES, CodeCount, EventNote, IdempotencyKey, IndexedReceipt, MinuteCount, Source
+from remit.ledger.store import Reader, Transaction, Work
 from tests.ledger.contract import (
     FIRST,
     SECOND,
@@ -32,7 +32,7 @@ MINUTE = NOW // 60
 THIRD = new_session("third")
 
 
-def numbers(found: list[Numbered]) -> list[int]:
+def numbers(found: list[IndexedReceipt]) -> list[int]:
     return [numbered.number for numbered in found]
 
 
@@ -223,37 +223,37 @@ def test_notes_come_oldest_first_with_the_number_of_their_event(ledger: GroupCom
     for text in ("one", "two", "é"):
         ledger.run(observe(FIRST.id, note=text))
     ledger.run(observe(SECOND.id, note="of another"))
-    assert ledger.read().notes(FIRST.id) == [Note(1, "one"), Note(2, "two"), Note(3, "é")]
-    assert ledger.read().notes(SECOND.id) == [Note(1, "of another")]
+    assert ledger.read().notes(FIRST.id) == [EventNote(1, "one"), EventNote(2, "two"), EventNote(3, "é")]
+    assert ledger.read().notes(SECOND.id) == [EventNote(1, "of another")]
     assert ledger.read().notes("pass:nobody") == []
 
 
 def test_only_the_last_notes_are_kept(ledger: GroupCommit) -> None:
-    for number in range(NOTES_KEPT + 3):
+    for number in range(MAX_NOTES + 3):
         ledger.run(observe(FIRST.id, note=f"note {number + 1}"))
     found = ledger.read().notes(FIRST.id)
-    assert found == [Note(number, f"note {number}") for number in range(4, NOTES_KEPT + 4)]
+    assert found == [EventNote(number, f"note {number}") for number in range(4, MAX_NOTES + 4)]
 
 
 def test_a_group_with_more_notes_than_are_kept_leaves_the_last(ledger: GroupCommit) -> None:
     ledger.run(observe(FIRST.id, note="first"))
-    count = 2 * NOTES_KEPT + 7
+    count = 2 * MAX_NOTES + 7
     together(ledger, *(observe(FIRST.id, note=f"note {number}") for number in range(2, count + 2)))
     found = ledger.read().notes(FIRST.id)
-    assert found == [Note(number, f"note {number}") for number in range(count + 2 - NOTES_KEPT, count + 2)]
+    assert found == [EventNote(number, f"note {number}") for number in range(count + 2 - MAX_NOTES, count + 2)]
 
 
 def test_a_receipt_without_a_note_leaves_the_notes_alone(ledger: GroupCommit) -> None:
     for work in (append_to(FIRST.id), observe(FIRST.id, note="one"), append_to(FIRST.id), observe(FIRST.id)):
         ledger.run(work)
-    assert ledger.read().notes(FIRST.id) == [Note(1, "one")]
+    assert ledger.read().notes(FIRST.id) == [EventNote(1, "one")]
 
 
 def test_a_note_can_come_with_a_key_and_the_first_receipt(ledger: GroupCommit) -> None:
     session = new_session("second", observed=1)
     pending = pending_on(session)
     ledger.run(lambda it: it.append(session, pending, once=IdempotencyKey("key", "digest"), note="one"))
-    assert ledger.read().notes(SECOND.id) == [Note(1, "one")]
+    assert ledger.read().notes(SECOND.id) == [EventNote(1, "one")]
     assert ledger.run(lambda it: it.repeated(SECOND.id, "key")) is not None
 
 
@@ -362,7 +362,7 @@ def test_work_that_raises_in_a_group_is_not_counted_with_it(ledger: GroupCommit)
     answers = together(ledger, *works)
     assert isinstance(answers[1], Refused)
     assert ledger.read().codes() == [CodeCount("", 1), CodeCount("a", 1)]
-    assert ledger.read().notes(FIRST.id) == [Note(1, "one"), Note(2, "two")]
+    assert ledger.read().notes(FIRST.id) == [EventNote(1, "one"), EventNote(2, "two")]
 
 
 def put_twice(transaction: Transaction) -> None:
@@ -412,7 +412,7 @@ def test_a_receipt_that_had_to_be_made_again_is_counted_once(ledger: GroupCommit
 
     ledger.run(work)
     assert ledger.read().codes() == [CodeCount("a", 1), CodeCount("b", 1)]
-    assert ledger.read().notes(FIRST.id) == [Note(1, "theirs"), Note(2, "ours")]
+    assert ledger.read().notes(FIRST.id) == [EventNote(1, "theirs"), EventNote(2, "ours")]
 
 
 def test_a_source_that_another_process_has_put_is_found(ledger: GroupCommit, other: GroupCommit) -> None:

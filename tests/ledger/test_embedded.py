@@ -22,14 +22,14 @@ from remit.errors import (
 )
 from remit.ledger.anchor import Anchor, AnchorMark
 from remit.ledger.commit import GroupCommit
-from remit.ledger.embedded import FILE, AnchorKeeper, Embedded, mark_of, open_embedded
+from remit.ledger.embedded import LEDGER_FILE, AnchorKeeper, EmbeddedLedger, anchor_mark, open_embedded_ledger
 from remit.ledger.home import open_home
 from remit.ledger.keyfiles import KeyFiles
-from remit.ledger.port import Transaction
-from remit.ledger.records import Switches
+from remit.ledger.records import LedgerState
 from remit.ledger.rows import SqliteReader
 from remit.ledger.schema import MIGRATIONS
 from remit.ledger.sqlite import SqliteStore, connect, connect_reader
+from remit.ledger.store import Transaction
 from tests.ledger.contract import PATIENT_S, Counted, append_to, checked, new_session, put
 from tests.world import NOW
 
@@ -43,15 +43,15 @@ def place(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def opened(place: Path) -> Iterator[Embedded]:
-    embedded = open_embedded(place, deadline_s=PATIENT_S)
+def opened(place: Path) -> Iterator[EmbeddedLedger]:
+    embedded = open_embedded_ledger(place, deadline_s=PATIENT_S)
     try:
         yield embedded
     finally:
         embedded.close()
 
 
-def grow(embedded: Embedded, receipts: int) -> list[str]:
+def grow(embedded: EmbeddedLedger, receipts: int) -> list[str]:
     """Append receipts to the first session, which is started if there is none."""
     if embedded.ledger.read().session(FIRST.id) is None:
         embedded.ledger.run(start)
@@ -101,8 +101,8 @@ def test_a_new_home_gets_one_key_and_an_empty_ledger(place: Path) -> None:
         overview, switches = embedded.ledger.read().overview(), embedded.ledger.run(lambda it: it.switches)
         assert (overview.sessions, overview.receipts) == (0, 0)
         assert embedded.key_files.kids() == [switches.kid]
-        assert switches == Switches(switches.kid)
-        assert anchored(place) == mark_of(overview)
+        assert switches == LedgerState(switches.kid)
+        assert anchored(place) == anchor_mark(overview)
 
 
 def test_a_ledger_goes_on_where_it_was(place: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_ledger_goes_on_where_it_was(place: Path) -> None:
 
 
 def test_a_home_that_was_left_without_closing_opens(place: Path) -> None:
-    first = open_embedded(place, deadline_s=PATIENT_S)
+    first = open_embedded_ledger(place, deadline_s=PATIENT_S)
     tokens = grow(first, 2)
     with opened(place) as second:
         assert checked(second.ledger.read(), FIRST.id, second.keys.keyring()) == tokens
@@ -127,7 +127,7 @@ def test_a_ledger_that_was_closed_is_one_file(place: Path) -> None:
     with opened(place) as embedded:
         tokens = grow(embedded, 3)
         assert checked(embedded.ledger.read(), FIRST.id, embedded.keys.keyring()) == tokens
-    assert [path.name for path in place.glob(FILE + "*")] == [FILE]
+    assert [path.name for path in place.glob(LEDGER_FILE + "*")] == [LEDGER_FILE]
 
 
 def test_two_that_are_open_at_once_share_the_ledger(place: Path) -> None:
@@ -152,7 +152,7 @@ def swap_key(place: Path) -> None:
 
 
 def lose_ledger(place: Path) -> None:
-    for path in place.glob(FILE + "*"):
+    for path in place.glob(LEDGER_FILE + "*"):
         path.unlink()
 
 
@@ -172,7 +172,7 @@ def truncate_without_anchor(place: Path) -> None:
     """As someone does who wants a ledger to begin anew, under the same key."""
     lose_ledger(place)
     lose_anchor(place)
-    (place / FILE).touch(0o600)
+    (place / LEDGER_FILE).touch(0o600)
 
 
 def put_unused_ledger(place: Path) -> None:
@@ -181,57 +181,57 @@ def put_unused_ledger(place: Path) -> None:
         pass
     lose_ledger(place)
     lose_anchor(place)
-    shutil.copy2(place.parent / "another" / FILE, place / FILE)
+    shutil.copy2(place.parent / "another" / LEDGER_FILE, place / LEDGER_FILE)
     for key in (place.parent / "another" / "keys").iterdir():
         shutil.copy2(key, place / "keys" / key.name)
 
 
 def put_older_without_anchor(place: Path) -> None:
     """As someone does who wants a revocation to be forgotten."""
-    shutil.copy2(place / FILE, place.parent / "older.db")
+    shutil.copy2(place / LEDGER_FILE, place.parent / "older.db")
     with opened(place) as embedded:
         embedded.ledger.run(lambda transaction: transaction.put_revocation("pass:1", at_ms=1, reason="lost"))
     lose_ledger(place)
     lose_anchor(place)
-    shutil.copy2(place.parent / "older.db", place / FILE)
+    shutil.copy2(place.parent / "older.db", place / LEDGER_FILE)
 
 
 def put_foreign(place: Path) -> None:
     lose_ledger(place)
-    connection = apsw.Connection(str(place / FILE))
+    connection = apsw.Connection(str(place / LEDGER_FILE))
     connection.execute("CREATE TABLE notes (text); INSERT INTO notes VALUES ('mine')")
     connection.close()
-    (place / FILE).chmod(0o600)
+    (place / LEDGER_FILE).chmod(0o600)
 
 
 def put_newer(place: Path) -> None:
-    connection = apsw.Connection(str(place / FILE))
+    connection = apsw.Connection(str(place / LEDGER_FILE))
     connection.pragma("user_version", len(MIGRATIONS) + 1)
     connection.close()
 
 
 def put_garbage(place: Path) -> None:
     lose_ledger(place)
-    (place / FILE).touch(0o600)
-    (place / FILE).write_bytes(b"garbage" * 2000)
+    (place / LEDGER_FILE).touch(0o600)
+    (place / LEDGER_FILE).write_bytes(b"garbage" * 2000)
 
 
 def put_another_ledger(place: Path) -> None:
     with opened(place.parent / "another") as embedded:
         grow(embedded, 5)
     lose_ledger(place)
-    shutil.copy2(place.parent / "another" / FILE, place / FILE)
+    shutil.copy2(place.parent / "another" / LEDGER_FILE, place / LEDGER_FILE)
     for key in (place.parent / "another" / "keys").iterdir():
         shutil.copy2(key, place / "keys" / key.name)
 
 
 def put_link(place: Path) -> None:
-    (place / FILE).rename(place.parent / "elsewhere.db")
-    (place / FILE).symlink_to(place.parent / "elsewhere.db")
+    (place / LEDGER_FILE).rename(place.parent / "elsewhere.db")
+    (place / LEDGER_FILE).symlink_to(place.parent / "elsewhere.db")
 
 
 def second_name(place: Path) -> None:
-    os.link(place / FILE, place.parent / "elsewhere.db")
+    os.link(place / LEDGER_FILE, place.parent / "elsewhere.db")
 
 
 def damage_anchor(place: Path) -> None:
@@ -262,15 +262,15 @@ REFUSED: dict[str, tuple[Callable[[Path], None], type[RemitError], str]] = {
     "a home that others can read": (widen(".", 0o750), HomeUnsafe, "home_unsafe"),
     "a home that others can write": (widen(".", 0o702), HomeUnsafe, "home_unsafe"),
     "keys that others can read": (widen("keys", 0o755), HomeUnsafe, "home_unsafe"),
-    "a ledger that others can read": (widen(FILE, 0o640), HomeUnsafe, "home_unsafe"),
-    "a ledger that others can write": (widen(FILE, 0o602), HomeUnsafe, "home_unsafe"),
+    "a ledger that others can read": (widen(LEDGER_FILE, 0o640), HomeUnsafe, "home_unsafe"),
+    "a ledger that others can write": (widen(LEDGER_FILE, 0o602), HomeUnsafe, "home_unsafe"),
     "an anchor that others can write": (widen("ledger.anchor", 0o620), HomeUnsafe, "home_unsafe"),
     "a database of someone else": (put_foreign, LedgerForeign, "ledger_foreign"),
     "an empty file without an anchor": (truncate_without_anchor, StateMissing, "state_missing"),
     "a new ledger without an anchor": (put_unused_ledger, LedgerForeign, "ledger_foreign"),
     "a damaged marker": (lambda place: put_bytes(place / MARKER, b"{}"), StateCorrupt, "state_corrupt"),
     "a marker that others can write": (widen("ledger.id", 0o620), HomeUnsafe, "home_unsafe"),
-    "an empty file": (lambda place: os.truncate(place / FILE, 0), StateMissing, "state_missing"),
+    "an empty file": (lambda place: os.truncate(place / LEDGER_FILE, 0), StateMissing, "state_missing"),
 }
 
 
@@ -284,13 +284,13 @@ def test_what_is_wrong_is_refused_and_nothing_is_changed(
     before = contents(place)
     for _ in range(2):
         with pytest.raises(error) as caught:
-            open_embedded(place)
+            open_embedded_ledger(place)
         assert (type(caught.value), caught.value.code) == (error, code)
         assert str(place.parent) not in str(caught.value)
     assert contents(place) == before
 
 
-@pytest.mark.parametrize("name", [FILE + "-wal", FILE + "-shm"])
+@pytest.mark.parametrize("name", [LEDGER_FILE + "-wal", LEDGER_FILE + "-shm"])
 @pytest.mark.parametrize("harm", ["wide", "link"])
 def test_what_lies_beside_the_ledger_must_be_its_owners_alone_too(place: Path, name: str, harm: str) -> None:
     with opened(place) as embedded:
@@ -303,7 +303,7 @@ def test_what_lies_beside_the_ledger_must_be_its_owners_alone_too(place: Path, n
         (place.parent / "elsewhere").touch(0o600)
         (place / name).symlink_to(place.parent / "elsewhere")
     with pytest.raises(HomeUnsafe) as caught:
-        open_embedded(place)
+        open_embedded_ledger(place)
     assert caught.value.code == "home_unsafe"
 
 
@@ -315,15 +315,15 @@ def test_an_older_copy_of_the_ledger_is_refused_and_the_newer_one_opens_again(pl
         tokens = [*checked(embedded.ledger.read(), FIRST.id, embedded.keys.keyring()), *grow(embedded, 2)]
     shutil.copytree(place, tmp_path / "newer")
     lose_ledger(place)
-    for path in (tmp_path / "older").glob(FILE + "*"):
+    for path in (tmp_path / "older").glob(LEDGER_FILE + "*"):
         shutil.copy2(path, place / path.name)
     before = contents(place)
     with pytest.raises(LedgerRolledBack) as caught:
-        open_embedded(place)
+        open_embedded_ledger(place)
     assert caught.value.code == "ledger_rolled_back"
     assert contents(place) == before
     lose_ledger(place)
-    shutil.copy2(tmp_path / "newer" / FILE, place / FILE)
+    shutil.copy2(tmp_path / "newer" / LEDGER_FILE, place / LEDGER_FILE)
     with opened(place) as embedded:
         assert checked(embedded.ledger.read(), FIRST.id, embedded.keys.keyring()) == tokens
 
@@ -337,9 +337,9 @@ def test_an_older_copy_that_has_grown_again_is_refused(place: Path, tmp_path: Pa
     with opened(tmp_path / "fork") as embedded:
         grow(embedded, 4)
     lose_ledger(place)
-    shutil.copy2(tmp_path / "fork" / FILE, place / FILE)
+    shutil.copy2(tmp_path / "fork" / LEDGER_FILE, place / LEDGER_FILE)
     with pytest.raises(LedgerRolledBack) as caught:
-        open_embedded(place)
+        open_embedded_ledger(place)
     assert caught.value.code == "ledger_rolled_back"
 
 
@@ -350,7 +350,7 @@ def test_a_home_that_was_refused_can_be_opened_once_it_is_mended(place: Path) ->
     pem = key.read_bytes()
     key.unlink()
     with pytest.raises(StateMissing):
-        open_embedded(place)
+        open_embedded_ledger(place)
     key.touch(0o600)
     key.write_bytes(pem)
     with opened(place) as embedded:
@@ -364,7 +364,7 @@ def test_a_refusal_leaves_nothing_open(place: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(5):
         with pytest.raises(StateMissing):
-            open_embedded(place)
+            open_embedded_ledger(place)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -375,22 +375,22 @@ def test_a_key_without_a_ledger_is_one_whose_ledger_is_lost(place: Path) -> None
     with open_home(place) as home, home.folder("keys") as folder:
         KeyFiles(folder).create()
     with pytest.raises(StateMissing) as caught:
-        open_embedded(place)
+        open_embedded_ledger(place)
     assert caught.value.code == "state_missing"
-    assert not (place / FILE).exists()
+    assert not (place / LEDGER_FILE).exists()
 
 
 def test_an_empty_file_that_an_interrupted_set_up_has_left_is_taken(place: Path) -> None:
     with open_home(place) as home, home.folder("keys") as folder:
         key = KeyFiles(folder).create()
-        home.create(FILE, b"")
+        home.create(LEDGER_FILE, b"")
     with opened(place) as embedded:
         assert embedded.ledger.run(lambda it: it.switches.kid) == key.kid
 
 
 def test_a_ledger_that_was_set_up_and_not_used_yet_needs_no_anchor(place: Path) -> None:
     """A crash can come between the two."""
-    opened_once = open_embedded(place, deadline_s=PATIENT_S)
+    opened_once = open_embedded_ledger(place, deadline_s=PATIENT_S)
     opened_once.close()
     lose_anchor(place)
     with opened(place) as embedded:
@@ -413,7 +413,7 @@ def test_a_ledger_that_was_used_does_not_open_without_its_anchor(
         embedded.ledger.run(work)
     lose_anchor(place)
     with pytest.raises(StateMissing, match="remit ledger restore"):
-        open_embedded(place)
+        open_embedded_ledger(place)
 
 
 OPENER = """
@@ -464,7 +464,7 @@ def test_everything_in_a_home_is_its_owners_alone_whatever_the_umask(place: Path
         grow(embedded, 2)
         at_work = modes(place)
     after = modes(place)
-    assert {FILE, FILE + "-wal", FILE + "-shm", "ledger.anchor", MARKER} <= at_work.keys()
+    assert {LEDGER_FILE, LEDGER_FILE + "-wal", LEDGER_FILE + "-shm", "ledger.anchor", MARKER} <= at_work.keys()
     for name, mode in (at_work | after).items():
         assert mode == (0o700 if name in ("home", "keys") else 0o600), name
 
@@ -477,7 +477,7 @@ def test_a_ledger_that_was_lost_names_the_command_that_puts_a_backup_back(place:
         grow(embedded, 1)
     truncate_without_anchor(place)
     with pytest.raises(StateMissing, match="remit ledger restore FILE"):
-        open_embedded(place)
+        open_embedded_ledger(place)
 
 
 def test_a_home_without_a_marker_gets_one_for_the_ledger_that_matches_its_anchor(place: Path) -> None:
@@ -486,7 +486,7 @@ def test_a_home_without_a_marker_gets_one_for_the_ledger_that_matches_its_anchor
         grow(embedded, 1)
     written = (place / MARKER).read_bytes()
     (place / MARKER).unlink()
-    opened_again = open_embedded(place)
+    opened_again = open_embedded_ledger(place)
     opened_again.close()
     assert (place / MARKER).read_bytes() == written
 
@@ -503,7 +503,7 @@ def test_a_new_ledger_that_ended_before_its_marker_and_its_anchor_starts(place: 
 
 def test_a_new_home_that_ended_before_its_ledger_was_set_up_starts(place: Path) -> None:
     with open_home(place) as home, home.folder("keys") as folder:
-        home.create(FILE, b"")
+        home.create(LEDGER_FILE, b"")
         kid = KeyFiles(folder).create().kid
     with opened(place) as embedded:
         assert embedded.ledger.read().switches().kid == kid
@@ -516,7 +516,7 @@ def test_the_anchor_stands_where_the_ledger_ended(place: Path) -> None:
     with opened(place) as embedded:
         grow(embedded, 5)
         overview = embedded.ledger.read().overview()
-    assert anchored(place) == mark_of(overview)
+    assert anchored(place) == anchor_mark(overview)
     assert overview.receipts == 5
 
 
@@ -526,7 +526,7 @@ def test_the_anchor_moves_once_a_while_and_at_the_end(place: Path) -> None:
     now = [100.0]
     with open_home(place) as home:
         keeper = AnchorKeeper(Anchor(home), Counted(), clock=lambda: now[0])
-        store = SqliteStore.open(place / FILE)
+        store = SqliteStore.open(place / LEDGER_FILE)
         marks = []
         with opened(place) as embedded:
             for passed in (0.0, 0.5, 0.6):
@@ -537,7 +537,7 @@ def test_the_anchor_moves_once_a_while_and_at_the_end(place: Path) -> None:
             keeper.stopping(store)
             marks.append(anchored(place))
         store.close()
-    assert marks[-1] == mark_of(overview)
+    assert marks[-1] == anchor_mark(overview)
 
 
 def test_the_anchor_moves_at_once_for_what_leaves_no_receipt(place: Path) -> None:
@@ -545,10 +545,10 @@ def test_the_anchor_moves_at_once_for_what_leaves_no_receipt(place: Path) -> Non
         grow(embedded, 1)
     with open_home(place) as home, opened(place) as embedded:
         keeper = AnchorKeeper(anchor := Anchor(home), Counted(), clock=lambda: 100.0)
-        store = SqliteStore.open(place / FILE)
+        store = SqliteStore.open(place / LEDGER_FILE)
         keeper.committed(store, 1, 0.0)
         embedded.ledger.run(lambda transaction: transaction.put_revocation("pass:1", at_ms=1, reason="lost"))
-        anchor.reset(earlier := mark_of(store.overview())._replace(epoch=0))
+        anchor.reset(earlier := anchor_mark(store.overview())._replace(epoch=0))
         keeper.committed(store, 1, 0.0)
         marks = [anchor.read()]
         keeper.turned()
@@ -561,15 +561,15 @@ def test_the_anchor_moves_at_once_for_what_leaves_no_receipt(place: Path) -> Non
 def test_an_anchor_that_was_held_is_moved_with_the_next_group(place: Path) -> None:
     with opened(place) as embedded:
         grow(embedded, 1)
-    store = SqliteStore.open(place / FILE)
+    store = SqliteStore.open(place / LEDGER_FILE)
     with open_home(place) as home:
         anchor = Anchor(home)
-        anchor.reset(mark_of(store.overview())._replace(receipts=0, last_receipt_id=None, last_receipt_hash=None))
+        anchor.reset(anchor_mark(store.overview())._replace(receipts=0, last_receipt_id=None, last_receipt_hash=None))
         keeper = AnchorKeeper(anchor, Counted(), clock=lambda: 100.0)
         with home.locked("ledger.anchor.lock"):
             keeper.committed(store, 1, 0.0)
         keeper.committed(store, 1, 0.0)
-        assert anchor.read() == mark_of(store.overview())
+        assert anchor.read() == anchor_mark(store.overview())
     store.close()
 
 
@@ -579,7 +579,7 @@ def test_an_anchor_that_cannot_be_moved_fails_no_commit(place: Path) -> None:
     lost = open_home(place)
     keeper = AnchorKeeper(Anchor(lost), counted := Counted())
     lost.close()
-    path = str(place / FILE)
+    path = str(place / LEDGER_FILE)
     reader = SqliteReader(lambda: connect_reader(path))
     ledger = GroupCommit(lambda: SqliteStore.open(path), reader, deadline_s=PATIENT_S, observer=keeper)
     ledger.run(put(new_session("second")))

@@ -12,16 +12,16 @@ import pytest
 from msgspec import structs
 
 from remit.errors import LedgerRolledBack, LedgerUnavailable, PassportRevoked, SessionSealed, StateCorrupt
+from remit.governor.context import UseCase
 from remit.governor.delegate import Delegate
-from remit.governor.means import UseCase
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End
+from remit.governor.sessions import EndSession
 from remit.ledger.backup import backup
-from remit.ledger.embedded import FILE, open_embedded
+from remit.ledger.embedded import LEDGER_FILE, open_embedded_ledger
 from remit.ledger.home import open_home
-from remit.ledger.port import Transaction, Work
 from remit.ledger.records import RESTORED
 from remit.ledger.restore import restore
+from remit.ledger.store import Transaction, Work
 from tests.ledger.contract import (
     PATIENT_S,
     PLACES,
@@ -62,7 +62,7 @@ def service(home: Path) -> Iterator[Service]:
     [
         RevokePassport,
         RevokeSession,
-        End,
+        EndSession,
         lambda _: RevokePassport("pass:of-somebody-else"),
         lambda _: KillSwitch(on=True),
     ],
@@ -74,15 +74,15 @@ def test_an_older_copy_is_noticed_although_no_receipt_is_missing(
     session_id = service.start()
     service.call(session_id)
     service.close()
-    shutil.copy(home / FILE, tmp_path / "older.db")
+    shutil.copy(home / LEDGER_FILE, tmp_path / "older.db")
     later = Service(home)
     before = later.open.ledger.read().overview().receipts
     later.governor.run(case(session_id))
     assert later.open.ledger.read().overview().receipts == before
     later.close()
-    shutil.copyfile(tmp_path / "older.db", home / FILE)
+    shutil.copyfile(tmp_path / "older.db", home / LEDGER_FILE)
     with pytest.raises(LedgerRolledBack) as caught:
-        open_embedded(home)
+        open_embedded_ledger(home)
     assert caught.value.code == "ledger_rolled_back"
 
 
@@ -91,13 +91,13 @@ def test_a_session_that_has_started_since_is_missed_in_an_older_copy(
 ) -> None:
     service.call(service.start())
     service.close()
-    shutil.copy(home / FILE, tmp_path / "older.db")
+    shutil.copy(home / LEDGER_FILE, tmp_path / "older.db")
     later = Service(home)
     later.start()
     later.close()
-    shutil.copyfile(tmp_path / "older.db", home / FILE)
+    shutil.copyfile(tmp_path / "older.db", home / LEDGER_FILE)
     with pytest.raises(LedgerRolledBack):
-        open_embedded(home)
+        open_embedded_ledger(home)
 
 
 def _restored(service: Service, home: Path, copy: Path) -> tuple[str, str, str]:
@@ -181,8 +181,8 @@ def test_a_ledger_whose_tables_were_changed_is_refused(
     service.call(service.start())
     service.close()
     copy = tmp_path / "copy.db"
-    shutil.copy(home / FILE, copy)
-    for path in (copy, home / FILE):
+    shutil.copy(home / LEDGER_FILE, copy)
+    for path in (copy, home / LEDGER_FILE):
         connection = apsw.Connection(str(path))
         connection.execute(script)
         connection.close()
@@ -190,7 +190,7 @@ def test_a_ledger_whose_tables_were_changed_is_refused(
         restore(opened, copy, accept_loss=True)
     assert caught.value.code == "state_corrupt"
     with pytest.raises(StateCorrupt):
-        open_embedded(home)
+        open_embedded_ledger(home)
 
 
 # Locks that others hold
@@ -211,14 +211,14 @@ def test_a_lock_of_the_anchor_that_is_held_keeps_nobody_waiting(service: Service
 def test_an_anchor_that_could_not_be_moved_is_moved_the_next_time(service: Service, home: Path, tmp_path: Path) -> None:
     session_id = service.start()
     service.close()
-    shutil.copy(home / FILE, tmp_path / "older.db")
+    shutil.copy(home / LEDGER_FILE, tmp_path / "older.db")
     later = Service(home)
     with open_home(home) as other, other.locked("ledger.anchor.lock"):
         later.governor.run(RevokePassport(session_id))
     later.close()
-    shutil.copyfile(tmp_path / "older.db", home / FILE)
+    shutil.copyfile(tmp_path / "older.db", home / LEDGER_FILE)
     with pytest.raises(LedgerRolledBack):
-        open_embedded(home)
+        open_embedded_ledger(home)
 
 
 # Work that is too much, or cannot be written

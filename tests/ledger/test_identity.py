@@ -10,12 +10,12 @@ import pytest
 
 from remit.errors import LedgerRolledBack, LedgerUnavailable, StateCorrupt, StateMissing
 from remit.ledger.anchor import Anchor
-from remit.ledger.embedded import FILE, Embedded, mark_of, open_embedded, open_rows
+from remit.ledger.embedded import LEDGER_FILE, EmbeddedLedger, anchor_mark, open_embedded_ledger, open_rows
 from remit.ledger.home import open_home
 from remit.ledger.identity import LOG_LIMIT
-from remit.ledger.port import Transaction
 from remit.ledger.schema import PAGE_SIZE
 from remit.ledger.sqlite import connect, connect_reader
+from remit.ledger.store import Transaction
 from tests.ledger.contract import PATIENT_S, append_to, new_session
 
 FIRST = new_session("first")
@@ -26,9 +26,9 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def opened(place: Path) -> Embedded:
+def opened(place: Path) -> EmbeddedLedger:
     """Open a ledger that holds a session with one receipt."""
-    embedded = open_embedded(place, deadline_s=PATIENT_S)
+    embedded = open_embedded_ledger(place, deadline_s=PATIENT_S)
     if embedded.ledger.read().session(FIRST.id) is None:
         embedded.ledger.run(start)
     embedded.ledger.run(append(embedded))
@@ -39,7 +39,7 @@ def start(transaction: Transaction) -> None:
     transaction.put_session(new_session("first", verifier=f"remit:{transaction.switches.kid}"))
 
 
-def append(embedded: Embedded) -> Callable[[Transaction], object]:
+def append(embedded: EmbeddedLedger) -> Callable[[Transaction], object]:
     return append_to(FIRST.id, signing=embedded.keys.signing)
 
 
@@ -54,13 +54,13 @@ def remove(*names: str) -> Callable[[Path], None]:
 def rename_another_over_it(place: Path) -> None:
     with_another = place.with_name("another")
     opened(with_another).close()
-    (with_another / FILE).rename(place / FILE)
+    (with_another / LEDGER_FILE).rename(place / LEDGER_FILE)
 
 
 def put_a_copy_in_its_place(place: Path) -> None:
     """As `cp ledger.db x; mv x ledger.db` does: the same content in another file."""
-    shutil.copy2(place / FILE, place / "copy")
-    (place / "copy").rename(place / FILE)
+    shutil.copy2(place / LEDGER_FILE, place / "copy")
+    (place / "copy").rename(place / LEDGER_FILE)
 
 
 def move_the_home(place: Path) -> None:
@@ -73,19 +73,19 @@ def truncate(name: str) -> Callable[[Path], None]:
 
 def write_an_older_one_into_it(place: Path) -> None:
     """As `cat older.db > ledger.db` does: the same file, with less in it."""
-    (place / FILE).write_bytes((place / FILE).read_bytes()[: 2 * PAGE_SIZE])
+    (place / LEDGER_FILE).write_bytes((place / LEDGER_FILE).read_bytes()[: 2 * PAGE_SIZE])
 
 
 DEEDS: dict[str, Callable[[Path], None]] = {
-    "all files removed": remove(FILE, FILE + "-wal", FILE + "-shm"),
-    "the database removed": remove(FILE),
-    "the write-ahead log removed": remove(FILE + "-wal"),
-    "the shared memory removed": remove(FILE + "-shm"),
+    "all files removed": remove(LEDGER_FILE, LEDGER_FILE + "-wal", LEDGER_FILE + "-shm"),
+    "the database removed": remove(LEDGER_FILE),
+    "the write-ahead log removed": remove(LEDGER_FILE + "-wal"),
+    "the shared memory removed": remove(LEDGER_FILE + "-shm"),
     "another ledger renamed over it": rename_another_over_it,
     "a copy in its place": put_a_copy_in_its_place,
     "the home moved away": move_the_home,
-    "the write-ahead log truncated": truncate(FILE + "-wal"),
-    "the database truncated": truncate(FILE),
+    "the write-ahead log truncated": truncate(LEDGER_FILE + "-wal"),
+    "the database truncated": truncate(LEDGER_FILE),
     "a smaller one written into the database": write_an_older_one_into_it,
 }
 
@@ -113,8 +113,8 @@ def test_a_file_that_is_replaced_while_a_group_is_under_way_answers_nobody(place
 
     def replaced_meanwhile(transaction: Transaction) -> object:
         answer = work(transaction)
-        if (place / FILE).exists():
-            remove(FILE)(place)
+        if (place / LEDGER_FILE).exists():
+            remove(LEDGER_FILE)(place)
         return answer
 
     with pytest.raises(LedgerUnavailable):
@@ -134,22 +134,22 @@ def test_the_anchor_knows_of_every_receipt_of_a_ledger_that_was_removed(place: P
     """The anchor lags by a second; what was answered within that second must not be forgotten by a restart."""
     embedded = opened(place)
     older = place.with_name("older.db")
-    shutil.copy2(place / FILE, older)
+    shutil.copy2(place / LEDGER_FILE, older)
     for _ in range(5):
         embedded.ledger.run(append(embedded))
     held = embedded.ledger.read().overview()
-    for path in place.glob(FILE + "*"):
+    for path in place.glob(LEDGER_FILE + "*"):
         path.unlink()
     with pytest.raises(LedgerUnavailable):
         embedded.ledger.run(append(embedded))
     embedded.close()
     with open_home(place) as home:
-        assert Anchor(home).read() == mark_of(held)
+        assert Anchor(home).read() == anchor_mark(held)
     with pytest.raises(StateMissing, match="6 receipts"):
-        open_embedded(place)
-    older.rename(place / FILE)
+        open_embedded_ledger(place)
+    older.rename(place / LEDGER_FILE)
     with pytest.raises(LedgerRolledBack):
-        open_embedded(place)
+        open_embedded_ledger(place)
 
 
 def test_a_command_that_reads_notices_that_the_file_was_replaced(place: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_log_that_is_truncated_while_a_group_is_under_way_answers_nobody_after
 
     def truncated_meanwhile(transaction: Transaction) -> object:
         answer = work(transaction)
-        os.truncate(place / (FILE + "-wal"), 0)
+        os.truncate(place / (LEDGER_FILE + "-wal"), 0)
         return answer
 
     with pytest.raises(LedgerUnavailable, match="truncated"):
@@ -178,8 +178,8 @@ def test_a_log_that_is_truncated_while_a_group_is_under_way_answers_nobody_after
 def test_a_log_that_sqlite_cuts_to_its_limit_is_no_truncation(place: Path) -> None:
     """It grows over the limit while someone reads an old state, and is cut when it begins anew."""
     embedded = opened(place)
-    log = place / (FILE + "-wal")
-    path = str(place / FILE)
+    log = place / (LEDGER_FILE + "-wal")
+    path = str(place / LEDGER_FILE)
     other, reading = connect(path), connect_reader(path)
     reading.execute("BEGIN")
     reading.execute("SELECT count(*) FROM receipts").fetchall()
@@ -199,11 +199,11 @@ def test_a_log_that_sqlite_cuts_to_its_limit_is_no_truncation(place: Path) -> No
 
 def test_damage_that_a_reader_finds_stops_the_writer(place: Path) -> None:
     opened(place).close()
-    connection = connect_reader(str(place / FILE))
+    connection = connect_reader(str(place / LEDGER_FILE))
     (page,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'sources'").fetchone() or (0,)
     connection.close()
-    embedded = open_embedded(place, deadline_s=PATIENT_S)
-    with (place / FILE).open("r+b") as file:
+    embedded = open_embedded_ledger(place, deadline_s=PATIENT_S)
+    with (place / LEDGER_FILE).open("r+b") as file:
         file.seek((page - 1) * PAGE_SIZE)
         file.write(b"\xa5" * PAGE_SIZE)
     embedded.ledger.run(append(embedded))  # it needs nothing of the damaged page
@@ -222,7 +222,7 @@ def test_a_ledger_that_holds_less_than_before_is_stopped(place: Path) -> None:
     embedded = opened(place)
     for number in range(3):
         embedded.ledger.run(revoke(number))
-    other = connect(str(place / FILE))
+    other = connect(str(place / LEDGER_FILE))
     other.execute("UPDATE ledger SET epoch = 0")
     other.close()
     embedded.ledger.run(revoke(3))
@@ -238,7 +238,7 @@ def revoke(number: int) -> Callable[[Transaction], object]:
 def test_an_anchor_that_contradicts_the_ledger_stops_it(place: Path) -> None:
     embedded = opened(place)
     with open_home(place) as home:
-        mark = mark_of(embedded.ledger.read().overview())
+        mark = anchor_mark(embedded.ledger.read().overview())
         Anchor(home).reset(mark._replace(ledger="ledger:another"))
     with pytest.raises(LedgerUnavailable, match=r"ledger\.anchor"):  # noqa: PT012 - the anchor is compared once a second
         while True:

@@ -9,10 +9,10 @@ from remit.claims.chain import verifier_id
 from remit.claims.keys import Keyring, SigningKey, TrustedKey
 from remit.claims.succession import sign_key_change, verify_key_change
 from remit.errors import KeyUnknown, KeyUseForbidden, RemitError, SignatureInvalid, StateMissing, TokenKindMismatch
-from remit.ledger.embedded import Embedded, open_embedded
-from remit.ledger.keys import keyring_of
-from remit.ledger.port import Transaction
+from remit.ledger.embedded import EmbeddedLedger, open_embedded_ledger
+from remit.ledger.keys import build_keyring
 from remit.ledger.records import KeyRecord
+from remit.ledger.store import Transaction
 from tests.ledger.changing import rotate
 from tests.ledger.contract import FIRST_KEY, PATIENT_S, append_to, checked, new_session
 from tests.world import NOW, OURS, STRANGER, THEIR_ISSUER, THEIRS, key_named, session_of
@@ -27,17 +27,17 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def one(place: Path) -> Iterator[Embedded]:
-    embedded = open_embedded(place, deadline_s=PATIENT_S)
+def one(place: Path) -> Iterator[EmbeddedLedger]:
+    embedded = open_embedded_ledger(place, deadline_s=PATIENT_S)
     embedded.ledger.run(start)
     yield embedded
     embedded.close()
 
 
 @pytest.fixture
-def two(place: Path, one: Embedded) -> Iterator[Embedded]:
+def two(place: Path, one: EmbeddedLedger) -> Iterator[EmbeddedLedger]:
     """The same home, opened by another process."""
-    embedded = open_embedded(place, deadline_s=PATIENT_S)
+    embedded = open_embedded_ledger(place, deadline_s=PATIENT_S)
     yield embedded
     embedded.close()
 
@@ -46,50 +46,50 @@ def start(transaction: Transaction) -> None:
     transaction.put_session(new_session("first", verifier=f"remit:{transaction.switches.kid}"))
 
 
-def append(embedded: Embedded) -> str:
+def append(embedded: EmbeddedLedger) -> str:
     """Append a receipt, and return the id of the key that signed it."""
     return embedded.ledger.run(append_to(FIRST.id, signing=embedded.keys.signing)).receipt.kid
 
 
-def rotated(embedded: Embedded) -> KeyRecord:
+def rotated(embedded: EmbeddedLedger) -> KeyRecord:
     return rotate(embedded.ledger, embedded.keys, embedded.key_files, NOW * 1000)
 
 
-def records(embedded: Embedded) -> list[KeyRecord]:
+def records(embedded: EmbeddedLedger) -> list[KeyRecord]:
     return embedded.ledger.read().keys()
 
 
-def kid_of(embedded: Embedded) -> str:
+def kid_of(embedded: EmbeddedLedger) -> str:
     return embedded.ledger.run(lambda it: it.switches.kid)
 
 
 # Changing the key
 
 
-def test_a_chain_goes_on_under_the_new_key_and_verifies(one: Embedded) -> None:
+def test_a_chain_goes_on_under_the_new_key_and_verifies(one: EmbeddedLedger) -> None:
     old = append(one)
     new = rotated(one).kid
     assert append(one) == append(one) == new != old
     assert len(checked(one.ledger.read(), FIRST.id, one.keys.keyring())) == 3
 
 
-def test_the_record_of_a_change_is_signed_by_the_old_key(one: Embedded) -> None:
+def test_the_record_of_a_change_is_signed_by_the_old_key(one: EmbeddedLedger) -> None:
     (before,) = one.ledger.read().keys()
     record = rotated(one)
     assert one.ledger.read().keys() == [before, record]
-    change = verify_key_change(record.change or "", keyring_of([before]))
+    change = verify_key_change(record.change or "", build_keyring([before]))
     assert (change.predecessor, change.successor.kid) == (before.kid, record.kid)
     assert change.successor.to_pem().decode() == record.public_pem
 
 
-def test_the_new_key_is_the_one_that_signs_and_the_epoch_moves(one: Embedded) -> None:
+def test_the_new_key_is_the_one_that_signs_and_the_epoch_moves(one: EmbeddedLedger) -> None:
     before = one.ledger.run(lambda it: it.switches)
     record = rotated(one)
     after = one.ledger.run(lambda it: it.switches)
     assert (after.kid, after.epoch > before.epoch) == (record.kid, True)
 
 
-def test_the_file_of_the_old_key_is_gone(one: Embedded, place: Path) -> None:
+def test_the_file_of_the_old_key_is_gone(one: EmbeddedLedger, place: Path) -> None:
     old = kid_of(one)
     new = rotated(one).kid
     assert one.key_files.kids() == [new]
@@ -98,18 +98,20 @@ def test_the_file_of_the_old_key_is_gone(one: Embedded, place: Path) -> None:
         one.key_files.load(old)
 
 
-def test_an_old_key_that_a_crash_has_left_is_removed_when_the_ledger_is_opened(place: Path, one: Embedded) -> None:
+def test_an_old_key_that_a_crash_has_left_is_removed_when_the_ledger_is_opened(
+    place: Path, one: EmbeddedLedger
+) -> None:
     old = one.keys.signing(kid_of(one))
     new = rotated(one)
     one.home.folder("keys").create(f"{old.kid}.pem", old.unsafe_to_pem())
     one.close()
-    again = open_embedded(place)
+    again = open_embedded_ledger(place)
     kids = again.key_files.kids()
     again.close()
     assert kids == [new.kid]
 
 
-def test_the_old_key_stays_believed(one: Embedded) -> None:
+def test_the_old_key_stays_believed(one: EmbeddedLedger) -> None:
     old = append(one)
     new = rotated(one).kid
     ring = one.keys.keyring()
@@ -117,17 +119,17 @@ def test_the_old_key_stays_believed(one: Embedded) -> None:
     assert ring.succeeds(new, old)
 
 
-def test_a_ledger_opens_again_after_a_change_and_goes_on(place: Path, one: Embedded) -> None:
+def test_a_ledger_opens_again_after_a_change_and_goes_on(place: Path, one: EmbeddedLedger) -> None:
     append(one)
     new = rotated(one).kid
     one.close()
-    again = open_embedded(place, deadline_s=PATIENT_S)
+    again = open_embedded_ledger(place, deadline_s=PATIENT_S)
     assert append(again) == new
     assert len(checked(again.ledger.read(), FIRST.id, again.keys.keyring())) == 2
     again.close()
 
 
-def test_keys_can_be_changed_again_and_again(one: Embedded) -> None:
+def test_keys_can_be_changed_again_and_again(one: EmbeddedLedger) -> None:
     kids = [append(one)]
     for _ in range(3):
         rotated(one)
@@ -137,7 +139,7 @@ def test_keys_can_be_changed_again_and_again(one: Embedded) -> None:
     assert len(checked(one.ledger.read(), FIRST.id, one.keys.keyring())) == 4
 
 
-def test_a_chain_that_saw_nothing_of_a_key_in_between_goes_on(one: Embedded) -> None:
+def test_a_chain_that_saw_nothing_of_a_key_in_between_goes_on(one: EmbeddedLedger) -> None:
     append(one)
     rotated(one)
     rotated(one)
@@ -145,12 +147,12 @@ def test_a_chain_that_saw_nothing_of_a_key_in_between_goes_on(one: Embedded) -> 
     assert len(checked(one.ledger.read(), FIRST.id, one.keys.keyring())) == 2
 
 
-def test_a_change_that_cannot_be_kept_leaves_the_old_key_in_use(place: Path, one: Embedded) -> None:
+def test_a_change_that_cannot_be_kept_leaves_the_old_key_in_use(place: Path, one: EmbeddedLedger) -> None:
     old = append(one)
     one.ledger.close()
     with pytest.raises(RemitError):
         rotated(one)
-    again = open_embedded(place, deadline_s=PATIENT_S)
+    again = open_embedded_ledger(place, deadline_s=PATIENT_S)
     assert append(again) == old
     again.close()
 
@@ -158,26 +160,26 @@ def test_a_change_that_cannot_be_kept_leaves_the_old_key_in_use(place: Path, one
 # Another process
 
 
-def test_another_process_goes_on_with_the_new_key(one: Embedded, two: Embedded) -> None:
+def test_another_process_goes_on_with_the_new_key(one: EmbeddedLedger, two: EmbeddedLedger) -> None:
     old = append(two)
     new = rotated(one).kid
     assert append(two) == append(one) == new != old
     assert len(checked(two.ledger.read(), FIRST.id, two.keys.keyring())) == 3
 
 
-def test_a_process_that_has_not_signed_yet_begins_with_the_new_key(one: Embedded, two: Embedded) -> None:
+def test_a_process_that_has_not_signed_yet_begins_with_the_new_key(one: EmbeddedLedger, two: EmbeddedLedger) -> None:
     new = rotated(one).kid
     assert append(two) == new
     assert len(checked(two.ledger.read(), FIRST.id, two.keys.keyring())) == 1
 
 
-def test_a_process_that_has_only_read_so_far_begins_with_the_new_key(one: Embedded, two: Embedded) -> None:
+def test_a_process_that_has_only_read_so_far_begins_with_the_new_key(one: EmbeddedLedger, two: EmbeddedLedger) -> None:
     kid_of(two)
     new = rotated(one).kid
     assert append(two) == new
 
 
-def test_a_change_in_the_middle_of_work_is_seen_before_it_counts(one: Embedded, two: Embedded) -> None:
+def test_a_change_in_the_middle_of_work_is_seen_before_it_counts(one: EmbeddedLedger, two: EmbeddedLedger) -> None:
     append(two)
     changes: list[str] = []
 
@@ -191,7 +193,7 @@ def test_a_change_in_the_middle_of_work_is_seen_before_it_counts(one: Embedded, 
     assert len(checked(two.ledger.read(), FIRST.id, two.keys.keyring())) == 2
 
 
-def test_processes_that_change_the_key_in_turn_make_one_line(one: Embedded, two: Embedded) -> None:
+def test_processes_that_change_the_key_in_turn_make_one_line(one: EmbeddedLedger, two: EmbeddedLedger) -> None:
     for embedded in (one, two, one, two):
         rotated(embedded)
         append(embedded)
@@ -212,7 +214,7 @@ def change(old: SigningKey, new: SigningKey) -> str:
 
 
 def test_the_first_key_and_those_it_has_led_to_are_believed() -> None:
-    ring = keyring_of([FIRST_KEY, record_of(NEXT, change(OURS, NEXT)), record_of(LAST, change(NEXT, LAST))])
+    ring = build_keyring([FIRST_KEY, record_of(NEXT, change(OURS, NEXT)), record_of(LAST, change(NEXT, LAST))])
     assert [ring.find(key.kid).issuer for key in (OURS, NEXT, LAST)] == [
         verifier_id(key.public) for key in (OURS, NEXT, LAST)
     ]
@@ -220,13 +222,13 @@ def test_the_first_key_and_those_it_has_led_to_are_believed() -> None:
 
 
 def test_keys_of_others_are_believed_as_those_of_others() -> None:
-    ring = keyring_of([FIRST_KEY], [TrustedKey(THEIRS.public, THEIR_ISSUER, foreign=True)])
+    ring = build_keyring([FIRST_KEY], [TrustedKey(THEIRS.public, THEIR_ISSUER, foreign=True)])
     assert ring.find(THEIRS.kid).foreign
     assert not ring.find(OURS.kid).foreign
 
 
 def test_a_key_without_a_record_is_not_believed() -> None:
-    ring = keyring_of([FIRST_KEY, record_of(STRANGER, None)])
+    ring = build_keyring([FIRST_KEY, record_of(STRANGER, None)])
     with pytest.raises(KeyUnknown):
         ring.find(STRANGER.kid)
 
@@ -236,36 +238,36 @@ def test_a_record_that_was_changed_is_refused() -> None:
     message, _, signature = token.rpartition(".")
     other = change(OURS, LAST).rpartition(".")[0]
     with pytest.raises(SignatureInvalid) as caught:
-        keyring_of([FIRST_KEY, record_of(NEXT, f"{other}.{signature}")])
+        build_keyring([FIRST_KEY, record_of(NEXT, f"{other}.{signature}")])
     assert caught.value.code == "signature_invalid"
-    assert keyring_of([FIRST_KEY, record_of(NEXT, f"{message}.{signature}")]).find(NEXT.kid)
+    assert build_keyring([FIRST_KEY, record_of(NEXT, f"{message}.{signature}")]).find(NEXT.kid)
 
 
 def test_a_record_of_a_stranger_is_refused() -> None:
     with pytest.raises(KeyUnknown) as caught:
-        keyring_of([FIRST_KEY, record_of(NEXT, change(STRANGER, NEXT))])
+        build_keyring([FIRST_KEY, record_of(NEXT, change(STRANGER, NEXT))])
     assert caught.value.code == "key_unknown"
 
 
 def test_a_record_of_a_key_of_others_is_refused() -> None:
     theirs = TrustedKey(THEIRS.public, verifier_id(THEIRS.public), foreign=True)
     with pytest.raises(KeyUseForbidden) as caught:
-        keyring_of([FIRST_KEY, record_of(NEXT, change(THEIRS, NEXT))], [theirs])
+        build_keyring([FIRST_KEY, record_of(NEXT, change(THEIRS, NEXT))], [theirs])
     assert caught.value.code == "key_use_forbidden"
 
 
 def test_records_out_of_order_are_refused() -> None:
     with pytest.raises(KeyUnknown):
-        keyring_of([FIRST_KEY, record_of(LAST, change(NEXT, LAST)), record_of(NEXT, change(OURS, NEXT))])
+        build_keyring([FIRST_KEY, record_of(LAST, change(NEXT, LAST)), record_of(NEXT, change(OURS, NEXT))])
 
 
 def test_a_receipt_is_no_record_of_a_change() -> None:
     with pytest.raises(TokenKindMismatch) as caught:
-        keyring_of([FIRST_KEY, record_of(NEXT, session_of(1).tokens[0])])
+        build_keyring([FIRST_KEY, record_of(NEXT, session_of(1).tokens[0])])
     assert caught.value.code == "token_kind_mismatch"
 
 
 def test_a_record_for_another_key_than_it_stands_beside_believes_only_what_was_signed() -> None:
-    ring: Keyring = keyring_of([FIRST_KEY, record_of(STRANGER, change(OURS, NEXT))])
+    ring: Keyring = build_keyring([FIRST_KEY, record_of(STRANGER, change(OURS, NEXT))])
     with pytest.raises(KeyUnknown):
         ring.find(STRANGER.kid)

@@ -22,18 +22,18 @@ from remit.errors import FieldInvalid, LedgerRolledBack, PassportRevoked, Passpo
 from remit.governor.attest import Attest, verify_stored
 from remit.governor.delegate import Delegate
 from remit.governor.revoke import CloseRevoked
-from remit.governor.sessions import Start
+from remit.governor.sessions import StartSession
 from remit.governor.verification import BrokenChainFound, Message
 from remit.governor.verifier import Verifier
 from remit.governor.verifier_process import LedgerCheck
 from remit.ledger.backup import backup
 from remit.ledger.check import check_ledger
-from remit.ledger.embedded import open_embedded, open_rows
-from remit.ledger.findings import Finding
+from remit.ledger.embedded import open_embedded_ledger, open_rows
+from remit.ledger.findings import LedgerFinding
 from remit.ledger.home import open_home
-from remit.ledger.keys import Distrusted, distrusted_from, limits_of
-from remit.ledger.memory import MemoryStore, Shelf
-from remit.ledger.records import PassportRegistration, Switches
+from remit.ledger.keys import Distrusted, distrusted_from, load_key_limits
+from remit.ledger.memory import MemoryStore, MemoryTables
+from remit.ledger.records import LedgerState, PassportRegistration
 from remit.ledger.restore import restore
 from tests.cli.running import run
 from tests.governor.verifying import StillPace
@@ -80,7 +80,7 @@ def distrusted(service: Service, kid: str, from_ms: int) -> Distrusted:
     return distrust(opened.ledger, opened.keys, opened.key_files, kid, from_ms=from_ms, now_ms=now_ms())
 
 
-def findings(place: Path) -> list[Finding]:
+def findings(place: Path) -> list[LedgerFinding]:
     with open_home(place, create=False) as home:
         return list(check_ledger(home).findings)
 
@@ -406,7 +406,7 @@ def test_delegates_that_a_key_signed_later_are_refused_with_it(service: Service)
     service.governor.run(CloseRevoked(found.passports))
     assert service.call(started).claims.internal_denial_code == "passport_revoked"
     with pytest.raises(PassportRevoked):
-        service.governor.run(Start(waiting))
+        service.governor.run(StartSession(waiting))
     session = service.open.reader.session(parent)
     assert session is not None
     assert (session.state, session.reserved) == ("active", 0)
@@ -429,7 +429,7 @@ def test_a_key_that_handed_over_already_is_distrusted_without_another_change(ser
     assert (found.rotated, found.signing, found.passports) == (False, new, [session_id])
     assert service.open.key_files.kids() == [new]
     assert len(service.open.reader.keys()) == 2
-    limits = limits_of(service.open.reader.limits(), service.open.keys.keyring())
+    limits = load_key_limits(service.open.reader.limits(), service.open.keys.keyring())
     assert distrusted_from(limits) == {kid: 0}
 
 
@@ -439,7 +439,7 @@ def test_the_epoch_moves_and_the_record_survives_a_restart(service: Service, pla
     records = service.open.reader.limits()
     assert service.open.reader.overview().epoch > before
     service.close()
-    again = open_embedded(place)
+    again = open_embedded_ledger(place)
     assert again.reader.limits() == records
     again.close()
 
@@ -457,7 +457,7 @@ def test_the_earliest_time_of_several_counts(service: Service) -> None:
     distrusted(service, kid, 5_000_000)
     distrusted(service, kid, 3_000_000)
     distrusted(service, kid, 4_000_000)
-    limits = limits_of(service.open.reader.limits(), service.open.keys.keyring())
+    limits = load_key_limits(service.open.reader.limits(), service.open.keys.keyring())
     assert distrusted_from(limits) == {kid: 3000}
 
 
@@ -472,7 +472,7 @@ def test_a_copy_from_before_a_distrust_does_not_bring_trust_back(service: Servic
             restore(home, tmp_path / "copy.db")
         restore(home, tmp_path / "copy.db", accept_loss=True)
     again = Service(place)
-    limits = limits_of(again.open.reader.limits(), again.open.keys.keyring())
+    limits = load_key_limits(again.open.reader.limits(), again.open.keys.keyring())
     assert distrusted_from(limits) == {kid: 0}
     with pytest.raises(PassportRevoked):
         again.start(waiting)
@@ -504,7 +504,7 @@ def test_a_ledger_of_the_first_release_goes_on_and_registers(service: Service, p
     as_of_the_first_release(place)
     again = Service(place)
     assert again.call(session_id).claims.verdict == "compliant"
-    assert again.governor.run(Start(token)).existing
+    assert again.governor.run(StartSession(token)).existing
     assert again.start(child)
     with pytest.raises(PassportUnregistered) as caught:
         again.start(waiting)
@@ -530,7 +530,7 @@ def test_a_ledger_of_the_first_release_is_brought_up_to_date_beside_a_process_th
 ) -> None:
     session_id = service.start()
     as_of_the_first_release(place)
-    other = open_embedded(place)
+    other = open_embedded_ledger(place)
     other.close()
     assert service.call(session_id).claims.verdict == "compliant"
     assert service.start()
@@ -574,7 +574,7 @@ def test_a_key_that_hands_over_while_a_passport_is_issued_signs_nothing_after_th
     service: Service, place: Path
 ) -> None:
     """Another process changes the key after the work has read which one signs, and before it is written."""
-    from remit.governor.issue import Order, issue_in
+    from remit.governor.issue import PassportRequest, issue_in
 
     other, kids = Service(place), list[str]()
     key_of(service)
@@ -582,7 +582,7 @@ def test_a_key_that_hands_over_while_a_passport_is_issued_signs_nothing_after_th
     def work(transaction: object) -> str:
         if not kids:
             kids.append(rotated(other))
-        order = Order(MISSION, "pass:racing:0001")
+        order = PassportRequest(MISSION, "pass:racing:0001")
         return issue_in(transaction, service.open.keys, order, now_ms()).token  # type: ignore[arg-type]
 
     token = service.open.ledger.run(work)
@@ -594,7 +594,7 @@ def test_a_key_that_hands_over_while_a_passport_is_issued_signs_nothing_after_th
 
 
 def test_a_ledger_in_memory_finds_the_same_position() -> None:
-    shelf = Shelf("ledger:test", Switches("kid"))
+    shelf = MemoryTables("ledger:test", LedgerState("kid"))
     shelf.passports = {name: PassportRegistration(name, "", "kid", at) for name, at in (("a", 5), ("b", 9), ("c", 7))}
     store = MemoryStore(shelf)
     assert store.position() == Position(0, 3, 0)

@@ -10,7 +10,7 @@ import pytest
 
 from remit.errors import LedgerUnavailable
 from remit.ledger.commit import GroupCommit
-from remit.ledger.port import Transaction
+from remit.ledger.store import Transaction
 from tests.ledger.contract import PATIENT_S, MemoryPlace, append_to, checked, new_session, put
 
 FIRST = new_session("first")

@@ -10,7 +10,7 @@ from remit.errors import FieldInvalid, HeadMoved, LedgerForeign, LedgerUnavailab
 from remit.ledger import sqlite
 from remit.ledger.commit import GroupCommit
 from remit.ledger.records import KeyRecord
-from remit.ledger.rows import Rows, SqliteReader
+from remit.ledger.rows import LedgerQueries, SqliteReader
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, PAGE_SIZE
 from remit.ledger.sqlite import SqliteStore, check_library, connect, connect_reader, prepare
 from remit.ledger.transaction import Changes
@@ -130,7 +130,7 @@ def test_an_empty_file_becomes_a_ledger(tmp_path: Path) -> None:
     (tmp_path / "ledger.db").touch()
     connection = connect(str(tmp_path / "ledger.db"))
     prepare(connection, LEDGER_ID, lambda: FIRST_KEY)
-    rows = Rows(lambda: connection)
+    rows = LedgerQueries(lambda: connection)
     assert (rows.overview().ledger_id, rows.keys(), rows.switches().kid) == (LEDGER_ID, [FIRST_KEY], OURS.kid)
     connection.close()
 
@@ -151,7 +151,7 @@ def test_a_first_key_that_cannot_be_made_leaves_an_empty_file_that_can_be_prepar
         prepare(connection, "ledger:first", no_space)
     assert list(connection.execute("SELECT * FROM sqlite_schema")) == []
     prepare(connection, LEDGER_ID, lambda: FIRST_KEY)
-    assert Rows(lambda: connection).overview().ledger_id == LEDGER_ID
+    assert LedgerQueries(lambda: connection).overview().ledger_id == LEDGER_ID
     connection.close()
 
 
@@ -264,7 +264,7 @@ def test_the_database_takes_what_continues_a_chain(raw: apsw.Connection) -> None
 
 # What a question costs
 
-QUESTIONS: dict[str, Callable[[Rows], object]] = {
+QUESTIONS: dict[str, Callable[[LedgerQueries], object]] = {
     "a session": lambda it: it.session(FIRST.id),
     "sessions": lambda it: it.sessions(after=1),
     "the latest sessions": lambda it: it.latest_sessions(before=9),
@@ -286,7 +286,7 @@ QUESTIONS: dict[str, Callable[[Rows], object]] = {
 CHEAP = {"SCAN ledger", "SCAN receipts", "USE TEMP B-TREE FOR GROUP BY"}
 
 
-def plans(raw: apsw.Connection, question: Callable[[Rows], object]) -> set[str]:
+def plans(raw: apsw.Connection, question: Callable[[LedgerQueries], object]) -> set[str]:
     """Return how SQLite goes about a question, step by step."""
     asked: list[tuple[str, object]] = []
 
@@ -295,7 +295,7 @@ def plans(raw: apsw.Connection, question: Callable[[Rows], object]) -> set[str]:
         return True
 
     raw.exec_trace = note
-    question(Rows(lambda: raw))
+    question(LedgerQueries(lambda: raw))
     raw.exec_trace = None
     assert asked
     return {row[3] for sql, values in asked for row in raw.execute(f"EXPLAIN QUERY PLAN {sql}", values)}  # type: ignore[arg-type]
@@ -321,9 +321,9 @@ def test_denials_and_sources_are_found_by_their_own_index(raw: apsw.Connection, 
     assert any(f"INDEX {index} (" in step for step in plans(raw, QUESTIONS[question]))
 
 
-@pytest.mark.parametrize("question", [Rows.broken_sessions, Rows.broken_count])
+@pytest.mark.parametrize("question", [LedgerQueries.broken_sessions, LedgerQueries.broken_count])
 def test_broken_sessions_are_found_in_an_index_that_holds_no_others(
-    raw: apsw.Connection, question: Callable[[Rows], object]
+    raw: apsw.Connection, question: Callable[[LedgerQueries], object]
 ) -> None:
     assert all("INDEX broken_sessions" in step for step in plans(raw, question))
     held = raw.execute("SELECT count(*) FROM sessions INDEXED BY broken_sessions WHERE broken = 1")
@@ -340,7 +340,7 @@ def test_a_permitted_receipt_is_in_no_index_of_denials(raw: apsw.Connection) -> 
 
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30])
 def test_a_number_that_no_row_can_have_is_refused(raw: apsw.Connection, number: int) -> None:
-    rows = Rows(lambda: raw)
+    rows = LedgerQueries(lambda: raw)
     for ask in (rows.minutes, lambda it: rows.latest(before=it), lambda it: rows.sources(after=it)):
         with pytest.raises(FieldInvalid) as caught:
             ask(number)
@@ -472,7 +472,7 @@ def test_a_ledger_whose_schema_is_damaged_is_corrupt(place: SqlitePlace) -> None
 def test_a_ledger_without_its_first_row_is_corrupt(place: SqlitePlace, raw: apsw.Connection) -> None:
     raw.execute("DELETE FROM ledger")
     with pytest.raises(StateCorrupt):
-        Rows(lambda: raw).switches()
+        LedgerQueries(lambda: raw).switches()
 
 
 def test_what_readers_say_of_a_file_that_is_gone_is_in_our_words(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from remit.claims.strictjson import JSON
 from remit.policy.budget import Budget
 from remit.policy.call import Action, Annotations, ToolCall
 from remit.policy.decide import Decision, judge
-from remit.policy.engines import Case, Change, Engine, Standing
+from remit.policy.engines import Case, Change, Engine, SessionStatus
 from remit.policy.files import Files, TextFiles
 from remit.policy.native import NativeEngine
 from remit.policy.projection import project
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 BASE = "/work/app"
-STANDING = Standing("grant:00000001", Budget(tool_calls=10, duration_s=600))
+STANDING = SessionStatus("grant:00000001", Budget(tool_calls=10, duration_s=600))
 ANNOTATED = Annotations()
 _TEXT = TextFiles()
 _NATIVE = (NativeEngine(),)
@@ -67,7 +67,7 @@ def judged(
     arguments: Mapping[str, JSON],
     *,
     under: Mission | None = None,
-    standing: Standing = STANDING,
+    standing: SessionStatus = STANDING,
     engines: Sequence[Engine] = _NATIVE,
     files: Files = _TEXT,
     cwd: str | None = None,
@@ -83,7 +83,7 @@ def command(text: str, *, files: Files = _TEXT, scope: Sequence[str] = (BASE,), 
     return judged("Bash", {"command": text}, under=mission(resource_scope=tuple(scope), cwd=start), files=files)
 
 
-def case(given: Action | None = None, *, under: Mission | None = None, standing: Standing = STANDING) -> Case:
+def case(given: Action | None = None, *, under: Mission | None = None, standing: SessionStatus = STANDING) -> Case:
     """Return what an engine is asked about an action; by default one that touches nothing."""
     asked = given or action("TodoWrite", {})
     return Case(under or mission(), ToolCall(asked.tool, {}), asked, standing)
@@ -101,7 +101,7 @@ def doubted(decision: Decision | Action) -> set[str]:
     return {doubt.word for doubt in doubts}
 
 
-def applied(under: Mission, changes: tuple[Change, ...], standing: Standing) -> tuple[Mission, Standing]:
+def applied(under: Mission, changes: tuple[Change, ...], standing: SessionStatus) -> tuple[Mission, SessionStatus]:
     """Return the mission with changes made, and the budget that a session under it would have."""
     calls, seconds = standing.budget.tool_calls, standing.budget.duration_s
     for change in changes:
@@ -117,4 +117,4 @@ def applied(under: Mission, changes: tuple[Change, ...], standing: Standing) -> 
             calls += limit - held if change.member == "max_tool_calls" else 0
             seconds += limit - held if change.member == "max_duration_s" else 0
             under = structs.replace(under, **{change.member: limit})
-    return under, Standing(standing.session_id, Budget(calls, seconds))
+    return under, SessionStatus(standing.session_id, Budget(calls, seconds))

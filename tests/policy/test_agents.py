@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from remit.policy.agents import find_agent
-from remit.policy.files import SeenFiles
+from remit.policy.files import LocalFiles
 from tests.policy.judging import command
 
 
@@ -58,5 +58,5 @@ def test_a_link_to_an_agent_is_the_agent(tmp_path: Path) -> None:
     (package / "cli.js").write_text("")
     (tmp_path / "tool").symlink_to(package / "cli.js")
     for text in ("./tool -p x", "node tool", "bash tool"):
-        decision = command(text, scope=(str(tmp_path),), files=SeenFiles())
+        decision = command(text, scope=(str(tmp_path),), files=LocalFiles())
         assert find_agent(decision.action.commands or ())

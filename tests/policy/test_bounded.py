@@ -14,7 +14,7 @@ from remit.claims.mission import Mission
 from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
 from remit.policy.decide import judge
-from remit.policy.engines import Standing
+from remit.policy.engines import SessionStatus
 from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
 from tests.policy.judging import still
@@ -57,7 +57,7 @@ def steps(work: Callable[[], object]) -> int:
 
 
 def work(tool: str, arguments: dict[str, Any]) -> Callable[[], object]:
-    standing, files = Standing("session-1", Budget(5, 5)), TextFiles()
+    standing, files = SessionStatus("session-1", Budget(5, 5)), TextFiles()
     return lambda: judge(
         ToolCall(tool, arguments), MISSION, standing, engines=[NativeEngine()], files=files, clock=still
     )

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from remit.claims.receipt import ActionClass
-from remit.claims.shapes import SideEffectClass
+from remit.claims.types import SideEffectClass
 from remit.policy.catalog import known_tools
 from tests.policy.judging import action
 

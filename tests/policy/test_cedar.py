@@ -9,7 +9,7 @@ from remit.policy.budget import Budget
 from remit.policy.call import Effect
 from remit.policy.cedar import CedarEngine, cedar_schema
 from remit.policy.decide import judge_all
-from remit.policy.engines import Finding, Standing
+from remit.policy.engines import Finding, SessionStatus
 from remit.policy.files import load_policies
 from remit.policy.native import NativeEngine
 from tests.policy.judging import action, case, judged, mission, still
@@ -77,7 +77,7 @@ def test_a_policy_that_fails_while_it_is_asked_denies() -> None:
 
 def test_a_spent_budget_is_nothing_and_not_less() -> None:
     engine = CedarEngine("permit(principal, action, resource) when { context.session.tool_calls == 0 };")
-    assert engine.judge(case(READ, standing=Standing("s", Budget(-4, -4)))).permits
+    assert engine.judge(case(READ, standing=SessionStatus("s", Budget(-4, -4)))).permits
 
 
 def test_more_effects_than_a_policy_is_shown_deny() -> None:

@@ -11,14 +11,14 @@ from remit.claims.mission import parse_mission
 from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
 from remit.policy.decide import Decision, judge
-from remit.policy.engines import Standing
+from remit.policy.engines import SessionStatus
 from remit.policy.files import Files, UnseenFiles
 from remit.policy.native import NativeEngine
 from tests.policy.judging import still
 from tests.policy.tree import VECTORS, Tree, rows
 
 ROWS: Final = rows()
-STANDING: Final = Standing("session-1", Budget(tool_calls=10, duration_s=60))
+STANDING: Final = SessionStatus("session-1", Budget(tool_calls=10, duration_s=60))
 
 
 def decision(row: dict[str, Any], files: Files, command: str | None = None) -> Decision:

@@ -6,7 +6,7 @@ from threading import Event
 import pytest
 
 from remit.policy.decide import judge_all
-from remit.policy.engines import DENIALS, Case, Engine, Finding, Standing, Watched
+from remit.policy.engines import DENIALS, Case, Engine, Finding, SessionStatus, TimedEngine
 from tests.policy.judging import STANDING, case, still
 
 # The codes of the page on decisions, by the reason that outsiders get.
@@ -131,16 +131,16 @@ def test_no_engine_gives_no_finding() -> None:
 
 
 def test_a_watched_engine_answers_as_before() -> None:
-    watched = Watched(Answering(denies, "slow"), deadline_s=30)
+    watched = TimedEngine(Answering(denies, "slow"), deadline_s=30)
     assert watched.name == "slow"
     assert [watched.judge(case()).code for _ in range(3)] == ["engine_denied"] * 3
 
 
 def test_a_watched_engine_that_raises_denies_and_goes_on() -> None:
-    watched = Watched(
+    watched = TimedEngine(
         Answering(lambda given: fails(given) if given.standing.refusal else permits(given)), deadline_s=30
     )
-    assert watched.judge(case(standing=Standing("s", STANDING.budget, "kill_switch"))).code == "engine_failed"
+    assert watched.judge(case(standing=SessionStatus("s", STANDING.budget, "kill_switch"))).code == "engine_failed"
     assert watched.judge(case()).permits
 
 
@@ -153,8 +153,8 @@ def test_a_watched_engine_that_hangs_denies_until_it_comes_back() -> None:
             back.set()
         return permits(given)
 
-    watched = Watched(Answering(hangs), deadline_s=0.05)
-    assert watched.judge(case(standing=Standing("s", STANDING.budget, "kill_switch"))).code == "engine_failed"
+    watched = TimedEngine(Answering(hangs), deadline_s=0.05)
+    assert watched.judge(case(standing=SessionStatus("s", STANDING.budget, "kill_switch"))).code == "engine_failed"
     assert watched.judge(case()).code == "engine_failed"
     let_go.set()
     assert back.wait(60)
@@ -162,5 +162,5 @@ def test_a_watched_engine_that_hangs_denies_until_it_comes_back() -> None:
 
 
 def test_a_watched_engine_with_garbage_still_denies() -> None:
-    (finding,) = asked(Watched(Answering(lambda _: Finding("x", "nonsense", "?")), deadline_s=30))
+    (finding,) = asked(TimedEngine(Answering(lambda _: Finding("x", "nonsense", "?")), deadline_s=30))
     assert finding.code == "engine_failed"

@@ -2,7 +2,14 @@
 
 from remit.policy.call import Action, Doubt, Effect
 from remit.policy.engines import Remedy
-from remit.policy.evidence import EFFECTS, REMEDY, STATIC_SCOPE_ONLY, describe, effects_json, measurements
+from remit.policy.evidence import (
+    EFFECTS_MEASUREMENT,
+    REMEDY_MEASUREMENT,
+    STATIC_SCOPE_ONLY,
+    describe,
+    effects_json,
+    measurements,
+)
 
 
 def action(*effects: Effect, doubts: tuple[Doubt, ...] = (), runs_code: bool = False) -> Action:
@@ -15,19 +22,19 @@ SENDS = Effect("send", "https://h.example/x", "x")
 
 def test_a_receipt_carries_the_digest_of_the_effects_and_a_summary() -> None:
     told = measurements(action(READS, SENDS))
-    assert set(told) == {EFFECTS}
-    assert told[EFFECTS].status == "success"
-    assert told[EFFECTS].description == "reads /a/b; sends to https://h.example/x"
+    assert set(told) == {EFFECTS_MEASUREMENT}
+    assert told[EFFECTS_MEASUREMENT].status == "success"
+    assert told[EFFECTS_MEASUREMENT].description == "reads /a/b; sends to https://h.example/x"
 
 
 def test_other_effects_have_another_digest() -> None:
     first, second = measurements(action(READS)), measurements(action(READS._replace(resource="/a/c")))
-    assert first[EFFECTS].digest != second[EFFECTS].digest
+    assert first[EFFECTS_MEASUREMENT].digest != second[EFFECTS_MEASUREMENT].digest
 
 
 def test_doubts_are_told_too() -> None:
     doubted = action(READS, doubts=(Doubt("target_unknown", "$X", "not known"),))
-    assert measurements(doubted)[EFFECTS].status == "fail"
+    assert measurements(doubted)[EFFECTS_MEASUREMENT].status == "fail"
     assert effects_json(doubted)[-1] == {"doubt": "$X", "reason": "not known"}
 
 
@@ -47,12 +54,17 @@ def test_an_effect_is_said_in_words() -> None:
 
 def test_a_denial_says_what_would_have_permitted_it() -> None:
     told = measurements(action(), Remedy((), "Add 'Read' to allowed_tools."))
-    assert (told[REMEDY].status, told[REMEDY].description) == ("absent", "Add 'Read' to allowed_tools.")
+    assert (told[REMEDY_MEASUREMENT].status, told[REMEDY_MEASUREMENT].description) == (
+        "absent",
+        "Add 'Read' to allowed_tools.",
+    )
 
 
 def test_effects_of_one_kind_are_named_together_and_once() -> None:
     runs = Effect("run", "cat", "cat")
-    description = measurements(action(runs, READS, READS._replace(resource="/c"), READS))[EFFECTS].description
+    description = measurements(action(runs, READS, READS._replace(resource="/c"), READS))[
+        EFFECTS_MEASUREMENT
+    ].description
     assert description == "runs cat; reads /a/b, /c"
 
 

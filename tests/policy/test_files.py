@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from remit.policy.files import Files, ResolvedPath, SeenFiles, Survey, TextFiles, UnseenFiles
+from remit.policy.files import Files, LocalFiles, ResolvedPath, Survey, TextFiles, UnseenFiles
 
-SEEN = SeenFiles()
+SEEN = LocalFiles()
 
 
 @pytest.fixture
@@ -168,6 +168,6 @@ def test_unseen_no_path_is_certain() -> None:
 
 
 def test_only_a_port_that_was_told_knows_the_home() -> None:
-    assert SeenFiles("/home/one").home == "/home/one"
+    assert LocalFiles("/home/one").home == "/home/one"
     assert SEEN.home is None
     assert SEEN.reads_disk

@@ -8,8 +8,8 @@ import pytest
 from remit.claims.strictjson import JSON
 from remit.policy.call import Effect
 from remit.policy.decide import Decision
-from remit.policy.files import SeenFiles, TextFiles
-from remit.policy.guard import GuardEngine, Own
+from remit.policy.files import LocalFiles, TextFiles
+from remit.policy.guard import GuardEngine, OwnProcess
 from remit.policy.native import NativeEngine
 from tests.policy.judging import action, case, judged, mission
 
@@ -31,7 +31,7 @@ class Place:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("x")
         self.guarded = tuple(str(self.root / name) for name in GUARDED)
-        self.own = Own()
+        self.own = OwnProcess()
         self.secret: tuple[str, ...] = ()
 
     def judge(self, tool: str, arguments: dict[str, JSON], *, everything: bool = False) -> Decision:
@@ -43,7 +43,7 @@ class Place:
             arguments,
             under=mission(resource_scope=("**",) if everything else (app,), cwd=app),
             engines=(NativeEngine(), guard),
-            files=SeenFiles(home=str(self.root / "home")),
+            files=LocalFiles(home=str(self.root / "home")),
         )
 
     def run(self, text: str, *, everything: bool = False) -> Decision:
@@ -369,5 +369,5 @@ def test_what_is_guarded_everywhere_is_guarded_in_every_folder(place: Place, tex
     ],
 )  # fmt: skip
 def test_the_process_that_judges_is_not_stopped(place: Place, text: str, permits: bool) -> None:
-    place.own = Own(frozenset({4711}), "/usr/bin/python3 -m remit hub --port 8765")
+    place.own = OwnProcess(frozenset({4711}), "/usr/bin/python3 -m remit hub --port 8765")
     assert place.run(text, everything=True).permits is permits

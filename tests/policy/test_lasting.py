@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from remit.policy.files import SeenFiles, TextFiles
+from remit.policy.files import LocalFiles, TextFiles
 from remit.policy.lasting import lasting_changes, leaves_at_once
 from tests.policy.judging import BASE, doubted, judged, mission
 
@@ -100,7 +100,7 @@ def is_changed(text: str, folder: Path) -> bool:
 def test_whatever_bash_keeps_after_a_script_is_found(text: str, folder: Path) -> None:
     wrapped = [form.format(text) for form in (*KEPT[:2], *ISOLATED[:2])]
     kept = [each for each in wrapped if is_changed(each, folder)]
-    assert [each for each in kept if not lasting_changes(each, str(folder), SeenFiles(), posix=False)] == []
+    assert [each for each in kept if not lasting_changes(each, str(folder), LocalFiles(), posix=False)] == []
     # The lists are right about what lasts.
     assert bool(kept) == (text in LASTING) or text in UNSEEN
 

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from remit.claims.mission import EVERYTHING, MACHINE_KINDS, Mission, narrow
 from remit.errors import MissionWidened
-from remit.policy.call import Effect, Launched
+from remit.policy.call import Effect, SpawnedProgram
 from remit.policy.scope import allows_tool, build_scope, covers, find_not_allowed, program_entries, tool_entry
 
 # Few letters, so that entries and names meet often; all characters that mean something in an entry.
@@ -38,7 +38,7 @@ def narrowed(parent: Mission, child: Mission) -> Mission | None:
         return None
 
 
-def allowed(entries: tuple[str, ...], tool: str, launched: Launched) -> bool:
+def allowed(entries: tuple[str, ...], tool: str, launched: SpawnedProgram) -> bool:
     """Tell whether entries allow a call of a tool that starts one program, as the passport's rules read them."""
     if allows_tool(entries, tool) is not None:
         return True
@@ -127,7 +127,7 @@ def test_a_delegates_list_allows_no_program_that_its_parents_does_not(
     own: tuple[str, ...], asked: tuple[str, ...], tool: str, words: tuple[str, ...]
 ) -> None:
     child = narrowed(mission(allowed_tools=own), mission(allowed_tools=asked))
-    launched = Launched(words)
+    launched = SpawnedProgram(words)
     if child is not None and allowed(child.allowed_tools, tool, launched):
         assert allowed(own, tool, launched)
 

@@ -7,8 +7,8 @@ import pytest
 
 from remit.claims.strictjson import JSON
 from remit.policy.budget import Budget
-from remit.policy.engines import Change, Remedy, Standing
-from remit.policy.files import SeenFiles
+from remit.policy.engines import Change, Remedy, SessionStatus
+from remit.policy.files import LocalFiles
 from remit.policy.scope import match_tool
 from tests.policy.judging import BASE, STANDING, applied, judged, mission
 
@@ -21,7 +21,7 @@ WRONG: dict[str, object] = {
     "resource_scope": (BASE,),
     "allowed_side_effect_classes": ("none",),
 }
-SPENT = Standing("grant:00000001", Budget(tool_calls=0, duration_s=0))
+SPENT = SessionStatus("grant:00000001", Budget(tool_calls=0, duration_s=0))
 # One rule after the other is satisfied; the next refusal is the one that shows.
 ORDER: list[tuple[str | None, dict[str, object]]] = [
     ("tool_calls_exhausted", {}),
@@ -38,7 +38,7 @@ def test_the_rules_are_asked_in_the_order_of_the_page() -> None:
     members: dict[str, object] = dict(WRONG)
     budgets = [Budget(0, 0), Budget(1, 0), Budget(1, 1)]
     for index, (code, change) in enumerate(ORDER):
-        standing = Standing("grant:00000001", budgets[min(index, 2)])
+        standing = SessionStatus("grant:00000001", budgets[min(index, 2)])
         decision = judged("Write", {"file_path": "/etc/x"}, under=mission(**members), standing=standing)
         assert decision.code == code
         members.update(change)
@@ -64,7 +64,7 @@ def test_a_tool_that_is_not_allowed_comes_before_its_scope() -> None:
     ],
 )
 def test_a_session_that_stands_badly_refuses_every_call(code: str, public: str) -> None:
-    standing = Standing("grant:00000001", Budget(0, 0), code)
+    standing = SessionStatus("grant:00000001", Budget(0, 0), code)
     decision = judged("Read", READ, under=mission(allowed_tools=()), standing=standing)
     assert (decision.decision, decision.code, decision.public_reason) == ("DENY", code, public)
     assert decision.remedy is not None
@@ -72,7 +72,7 @@ def test_a_session_that_stands_badly_refuses_every_call(code: str, public: str) 
 
 
 def test_calls_that_a_delegate_holds_are_told_from_those_that_were_used() -> None:
-    standing = Standing("grant:00000001", Budget(0, 9, own_calls=False))
+    standing = SessionStatus("grant:00000001", Budget(0, 9, own_calls=False))
     assert judged("Read", {}, standing=standing).code == "lineage_budget_exhausted"
 
 
@@ -204,7 +204,7 @@ def test_a_program_is_named_by_the_path_that_is_written_unless_it_goes_upwards(t
     (root / "link").symlink_to("a/b")
     under = mission(allowed_tools=("Bash(./run)",), resource_scope=(str(root),), cwd=str(root))
     for text, permits in (("./run", True), ("a/../run", False), ("link/../run", False), ("a/tool", False)):
-        assert judged("Bash", {"command": text}, under=under, files=SeenFiles(home=None)).permits == permits
+        assert judged("Bash", {"command": text}, under=under, files=LocalFiles(home=None)).permits == permits
 
 
 def test_a_tool_that_is_really_called_like_an_entry_is_allowed_by_a_glob_alone() -> None:
@@ -301,7 +301,7 @@ def test_raised_privileges_need_everything_in_scope() -> None:
     assert judged("Bash", {"command": "sudo ls"}, under=mission(resource_scope=("**",))).permits
 
 
-REFUSED: list[tuple[str, dict[str, JSON], dict[str, object], Standing]] = [
+REFUSED: list[tuple[str, dict[str, JSON], dict[str, object], SessionStatus]] = [
     ("Read", READ, {}, STANDING),
     ("Read", READ, {"allowed_tools": ()}, STANDING),
     ("odd[tool]*", {}, {"allowed_tools": ()}, STANDING),
@@ -315,7 +315,7 @@ REFUSED: list[tuple[str, dict[str, JSON], dict[str, object], Standing]] = [
     ("Bash", {"command": "ssh a.example ls"}, {"resource_scope": ()}, STANDING),
     ("WebFetch", {"url": "https://a.example/b", "prompt": "p"}, {}, STANDING),
     ("send_email", {"to": "a@b.example", "body": "x"}, {"allowed_side_effect_classes": ("none",)}, STANDING),
-    ("Read", READ, {}, Standing("grant:00000001", Budget(0, -7))),
+    ("Read", READ, {}, SessionStatus("grant:00000001", Budget(0, -7))),
     ("Bash", {"command": "pytest -q | tail -3"}, {"allowed_tools": ("Bash(ls)",)}, STANDING),
     ("Bash", {"command": "npm run build && python -m build"}, {"allowed_tools": ("*(ls)",)}, STANDING),
     ("Bash", {"command": "./run.sh a; node b.js; kill 1"}, {"allowed_tools": ("Bash(ls)",)}, STANDING),
@@ -326,7 +326,7 @@ REFUSED: list[tuple[str, dict[str, JSON], dict[str, object], Standing]] = [
 
 @pytest.mark.parametrize(("tool", "arguments", "members", "standing"), REFUSED)
 def test_the_changes_of_a_remedy_permit_the_call_and_each_is_needed(
-    tool: str, arguments: dict[str, JSON], members: dict[str, object], standing: Standing
+    tool: str, arguments: dict[str, JSON], members: dict[str, object], standing: SessionStatus
 ) -> None:
     under = mission(**members)
     remedy = judged(tool, arguments, under=under, standing=standing).remedy

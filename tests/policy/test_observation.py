@@ -5,7 +5,7 @@ import pytest
 from remit.claims.strictjson import JSON
 from remit.policy.budget import Budget
 from remit.policy.decide import Decision
-from remit.policy.engines import DENIALS, Standing
+from remit.policy.engines import DENIALS, SessionStatus
 from remit.policy.files import Files, TextFiles
 from remit.policy.native import NativeEngine
 from remit.policy.observation import ObservationEngine
@@ -254,7 +254,7 @@ def observed(command: JSON, *, files: Files = HOME_FILES, **members: JSON) -> De
     return judged("cli_command", event, under=under, engines=ENGINES, files=files)
 
 
-def seen(standing: Standing = STANDING, **event: JSON) -> Decision:
+def seen(standing: SessionStatus = STANDING, **event: JSON) -> Decision:
     """Return the decision on an event without a command."""
     under = mission(allowed_tools=("browser_observe",), resource_scope=("**",), cwd=BASE)
     return judged("browser_observe", {"kind": "message", **event}, under=under, engines=ENGINES, standing=standing)
@@ -408,7 +408,7 @@ def test_only_sending_and_writing_are_held_against_what_the_target_names(action_
         (STANDING._replace(budget=Budget(tool_calls=1, duration_s=0)), "duration_exceeded"),
     ],
 )
-def test_a_session_that_has_come_to_its_end_is_the_first_reason(standing: Standing, code: str) -> None:
+def test_a_session_that_has_come_to_its_end_is_the_first_reason(standing: SessionStatus, code: str) -> None:
     decision = seen(standing, hidden_provider_activity=True)
     assert (decision.code, decision.findings[-1].backend) == (code, "native")
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from remit.claims.strictjson import JSON
 from remit.policy.call import MAX_TARGET, SIDE_EFFECT_ORDER, Annotations
-from remit.policy.files import SeenFiles
+from remit.policy.files import LocalFiles
 from tests.policy.judging import action, doubted, judged, touched
 
 PATCH = """*** Begin Patch
@@ -353,9 +353,9 @@ def test_a_prompt_of_opencode_reads_the_files_that_it_mentions(tmp_path: Path) -
     for place in files:
         place.write_text("x", encoding="utf-8")
     prompt = "compare @a.py with `@key.txt`, @b.py, me@key.txt and @../key.txt . Ask @nobody."
-    given = action("task", {"prompt": prompt}, base=str(inner), files=SeenFiles(str(tmp_path)))
+    given = action("task", {"prompt": prompt}, base=str(inner), files=LocalFiles(str(tmp_path)))
     assert touched(given) == {f"read {file}" for file in files}
-    assert doubted(action("task", {"prompt": "see @~/.netrc."}, base=str(inner), files=SeenFiles(str(tmp_path))))
+    assert doubted(action("task", {"prompt": "see @~/.netrc."}, base=str(inner), files=LocalFiles(str(tmp_path))))
 
 
 @pytest.mark.parametrize("before", ["\u00e9", "\u4e2d", "\u0661", " ", "(", ""])

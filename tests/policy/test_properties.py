@@ -11,12 +11,12 @@ from remit.errors import MissionWidened
 from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
 from remit.policy.decide import Decision, judge
-from remit.policy.engines import Standing
+from remit.policy.engines import SessionStatus
 from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
 from tests.policy.judging import applied, still
 
-STANDING: Final = Standing("session-1", Budget(tool_calls=5, duration_s=60))
+STANDING: Final = SessionStatus("session-1", Budget(tool_calls=5, duration_s=60))
 TOOL_ENTRIES: Final = st.sampled_from((
     "Read", "Write", "Bash", "WebFetch", "frobnicate", "*", "R*", "[WB]*",
     "Bash(cat)", "Bash(rm -rf)", "Bash(rm)", "*(cat)", "[WB]*(./x.sh)", "Bash(/a/x.sh)",

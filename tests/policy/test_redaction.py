@@ -10,8 +10,8 @@ from remit.claims.mission import Mission
 from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
 from remit.policy.decide import Decision, judge, policy_decisions
-from remit.policy.engines import Standing
-from remit.policy.evidence import measurements, quote_word, redacted
+from remit.policy.engines import SessionStatus
+from remit.policy.evidence import measurements, quote_word, redact
 from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
 from remit.policy.observation import ObservationEngine
@@ -28,7 +28,7 @@ def decided(tool: str, **arguments: str) -> Decision:
     return judge(
         ToolCall(tool, arguments),
         NARROW,
-        Standing("pass:x", Budget(5, 60)),
+        SessionStatus("pass:x", Budget(5, 60)),
         engines=[ObservationEngine(), NativeEngine()],
         files=TextFiles(),
         clock=still,
@@ -58,7 +58,7 @@ def test_no_secret_of_a_call_that_is_denied_is_said(tool: str, arguments: dict[s
 def said(decision: Decision) -> str:
     """Return all that a receipt says about a call."""
     told = measurements(decision.action, decision.remedy).values()
-    return repr([redacted(decision.action.target), decision.reason, *policy_decisions(decision), *told])
+    return repr([redact(decision.action.target), decision.reason, *policy_decisions(decision), *told])
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def said(decision: Decision) -> str:
     ],
 )
 def test_what_may_be_a_secret_is_left_out_and_nothing_else(text: str, said: str) -> None:
-    assert redacted(text) == said
+    assert redact(text) == said
 
 
 TOKENS = (
@@ -122,8 +122,8 @@ def test_no_secret_in_the_path_of_a_url_is_said(
 def test_no_token_of_a_known_form_is_said_wherever_it_stands(form: str, secret: str) -> None:
     token = form.replace("{}", secret.upper() if form.startswith("AKIA") else secret)
     for text in (token, f"/srv/{token}/x", f"the word {token}, and more", f"-H x-key:{token}"):
-        assert token not in redacted(text)
-        assert secret not in redacted(text)
+        assert token not in redact(text)
+        assert secret not in redact(text)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_no_token_of_a_known_form_is_said_wherever_it_stands(form: str, secret: 
     ],
 )
 def test_names_versions_digests_and_identifiers_are_still_said(text: str) -> None:
-    assert redacted(text).replace("the secret is …", "the secret is out") == text
+    assert redact(text).replace("the secret is …", "the secret is out") == text
 
 
 @pytest.mark.parametrize("length", range(260, 330, 7))
@@ -175,4 +175,4 @@ def test_of_a_text_only_the_beginning_is_named(word: str, said: str) -> None:
     ],
 )
 def test_a_long_text_is_read_in_one_go(text: str) -> None:
-    assert redacted(redacted(text)) == redacted(text)
+    assert redact(redact(text)) == redact(text)

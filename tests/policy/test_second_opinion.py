@@ -7,7 +7,7 @@ from remit.claims.mission import SIDE_EFFECT_CLASSES, Mission
 from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
 from remit.policy.decide import judge
-from remit.policy.engines import Standing
+from remit.policy.engines import SessionStatus
 from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
 from tests.policy.judging import still
@@ -93,7 +93,9 @@ def test_both_judges_agree_on_random_cases() -> None:
         given = url(chance) if argument == "url" else path(chance, NAMES, absolute=chance.random() < 0.6)
         budget = chance.choice(((5, 5), (5, 5), (5, 5), (0, 5), (5, 0)))
         call = ToolCall(tool, {argument: given} if argument else {"todos": []})
-        decision = judge(call, asked, Standing("session-1", Budget(*budget)), engines=engines, files=files, clock=still)
+        decision = judge(
+            call, asked, SessionStatus("session-1", Budget(*budget)), engines=engines, files=files, clock=still
+        )
         code = decision.code or ""
         named = given if argument else None
         expected = verdict(asked, tool, named, verb=verb, side_effect=side, budget=budget)

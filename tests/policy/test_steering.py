@@ -8,7 +8,7 @@ import pytest
 
 from remit.policy.call import Action, Effect
 from remit.policy.decide import Decision
-from remit.policy.files import SeenFiles, TextFiles
+from remit.policy.files import LocalFiles, TextFiles
 from remit.policy.steering import mark_steering, steering_at
 from tests.policy.judging import BASE, STANDING, action, applied, judged, mission
 
@@ -154,7 +154,7 @@ def test_what_programs_read_at_every_start_needs_its_name_in_a_home_directory(ho
 
 
 def test_the_home_directory_is_where_the_view_says() -> None:
-    assert steering_at("/srv/people/ada/.bashrc", SeenFiles("/srv/people/ada")) == (True, "/srv/people/ada/.bashrc")
+    assert steering_at("/srv/people/ada/.bashrc", LocalFiles("/srv/people/ada")) == (True, "/srv/people/ada/.bashrc")
     found = steering_at("/srv/people/ada/.bashrc", TextFiles())
     assert found == (False, "/srv/people/ada/.bashrc")
 
@@ -172,7 +172,7 @@ def test_a_repository_that_a_call_makes_is_one_under_any_name(tmp_path: Path, te
     under = mission(resource_scope=(root,), cwd=root)
 
     def decided(command: str) -> Decision:
-        return judged("Bash", {"command": command}, under=under, files=SeenFiles())
+        return judged("Bash", {"command": command}, under=under, files=LocalFiles())
 
     assert decided(text).permits
     for written in (
@@ -213,7 +213,7 @@ def test_a_repository_under_another_name_is_one(tmp_path: Path) -> None:
     def refused() -> list[str]:
         names = ("copy/config", "copy/hooks/x", "copy/commondir", "copy/HEAD", "copy/description")
         calls = ((name, {"file_path": str(root / name)}) for name in names)
-        return [name for name, call in calls if not judged("Write", call, under=under, files=SeenFiles()).permits]
+        return [name for name, call in calls if not judged("Write", call, under=under, files=LocalFiles()).permits]
 
     assert refused() == ["copy/HEAD"]
     (root / "copy" / "HEAD").write_text("ref: refs/heads/main\n", encoding="utf-8")
@@ -237,14 +237,14 @@ def test_whatever_is_unpacked_or_picked_beside_a_repository_may_be_in_it(
     root = Path(os.path.realpath(tmp_path))
     (root / "src").mkdir()
     under = mission(resource_scope=(str(root),), cwd=str(root))
-    assert judged("Bash", {"command": text}, under=under, files=SeenFiles()).permits
+    assert judged("Bash", {"command": text}, under=under, files=LocalFiles()).permits
     (root / ".git").mkdir()
-    refused = judged("Bash", {"command": text}, under=under, files=SeenFiles())
+    refused = judged("Bash", {"command": text}, under=under, files=LocalFiles())
     assert refused.permits != reaches
     if refused.remedy is not None:
         assert f"which holds {root}/.git: that makes programs run code" in refused.reason
         changed, _ = applied(under, refused.remedy.changes, STANDING)
-        assert judged("Bash", {"command": text}, under=changed, files=SeenFiles()).permits
+        assert judged("Bash", {"command": text}, under=changed, files=LocalFiles()).permits
 
 
 def test_a_link_to_what_git_follows_is_it(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_a_link_to_what_git_follows_is_it(tmp_path: Path) -> None:
     (root / ".git").mkdir()
     (root / "link").symlink_to(".git")
     under = mission(resource_scope=(str(root),), cwd=str(root))
-    assert not judged("Write", {"file_path": "link/config"}, under=under, files=SeenFiles()).permits
+    assert not judged("Write", {"file_path": "link/config"}, under=under, files=LocalFiles()).permits
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from remit.claims.strictjson import JSON
-from remit.policy.files import SeenFiles
+from remit.policy.files import LocalFiles
 from remit.policy.guard import GuardEngine
 from remit.policy.native import NativeEngine
 from tests.policy.judging import judged, mission
@@ -31,7 +31,7 @@ class Place:
         guard = GuardEngine(lambda: (*(f"{self.root}/{name}" for name in GUARDED), "**/.claude"))
         under = mission(resource_scope=("**",) if everything else (self.root,), cwd=self.root)
         arguments: dict[str, JSON] = {"command": text}
-        return judged("Bash", arguments, under=under, engines=(NativeEngine(), guard), files=SeenFiles()).code
+        return judged("Bash", arguments, under=under, engines=(NativeEngine(), guard), files=LocalFiles()).code
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from remit.policy.files import ResolvedPath, SeenFiles, Survey
+from remit.policy.files import LocalFiles, ResolvedPath, Survey
 
 __all__ = ["FIXTURE", "VECTORS", "Tree", "rows"]
 
@@ -19,7 +19,7 @@ def rows() -> list[dict[str, Any]]:
     return [json.loads(line) for line in (VECTORS / "calls.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-class Tree(SeenFiles):
+class Tree(LocalFiles):
     """The fixture's files under `root`; every path that is asked about starts there."""
 
     def __init__(self, root: Path, *, dashes: bool = True) -> None:

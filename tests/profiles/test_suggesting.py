@@ -6,7 +6,7 @@ import pytest
 
 from remit.claims.strictjson import JSON
 from remit.policy.budget import Budget
-from remit.policy.engines import Change, Standing
+from remit.policy.engines import Change, SessionStatus
 from remit.profiles.compiling import compile_profile
 from remit.profiles.profile import parse_profile
 from remit.profiles.suggesting import suggest
@@ -91,7 +91,7 @@ def test_what_is_blocked_is_to_be_taken_out(blocked: str, command: str) -> None:
 def test_limits_are_to_be_raised_in_their_words() -> None:
     profile = parse_profile(written(["Read files"], limits=["At most 3 tool calls", "At most 1 minute"]))
     mission = compile_profile(profile, FOLDER, "agent:one")
-    decision = judged("Read", {"file_path": "a"}, under=mission, standing=Standing("grant:1", Budget(0, 0)))
+    decision = judged("Read", {"file_path": "a"}, under=mission, standing=SessionStatus("grant:1", Budget(0, 0)))
     assert decision.remedy is not None
     assert suggest(decision.remedy.changes) == (
         "write “- At most 4 tool calls” under Limits and write “- At most 2 minutes” under Limits"

@@ -8,7 +8,7 @@ from remit import Mission
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 from remit.policy.decide import Decision
-from remit.policy.files import SeenFiles
+from remit.policy.files import LocalFiles
 from remit.profiles.compiling import compile_profile, remarks_on
 from remit.profiles.profile import parse_profile
 from remit.profiles.templates import DEFAULT_TEMPLATE, TEMPLATES, template
@@ -28,7 +28,7 @@ def mission(name: str, folder: Path) -> Mission:
 
 
 def decided(name: str, folder: Path, tool: str, **arguments: JSON) -> Decision:
-    return judged(tool, arguments, under=mission(name, folder), files=SeenFiles())
+    return judged(tool, arguments, under=mission(name, folder), files=LocalFiles())
 
 
 def commands(name: str, folder: Path, *lines: str) -> dict[str, bool]:

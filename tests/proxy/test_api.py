@@ -6,14 +6,14 @@ from typing import Any, Final
 import pytest
 import schemathesis
 
-from remit.proxy.routes import describe_proxy, table_of_routes
+from remit.proxy.routes import describe_proxy, documented_routes
 from tests.proxy.service import HTTP
 from tests.proxy.visitor import Visitor, visiting
 from tests.server.described import failures
 
 # Of the library that makes the requests up: large examples, and random numbers that other threads draw.
 pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
-DOCUMENT: Final = describe_proxy(table_of_routes())
+DOCUMENT: Final = describe_proxy(documented_routes())
 OPERATIONS: Final = [(method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods]
 # JSON Schema takes 1.0 for an integer, and has no words for how large or deep the JSON of others may be.
 UNSAID: Final = ("/evaluate", "/delegate")

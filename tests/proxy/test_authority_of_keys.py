@@ -127,9 +127,9 @@ def _refused_everywhere(visitor: Visitor, home: Path, session: str) -> None:
 def _passport_of(home: Path, session: str) -> str:
     from contextlib import closing
 
-    from remit.ledger.embedded import open_embedded
+    from remit.ledger.embedded import open_embedded_ledger
 
-    with closing(open_embedded(home)) as embedded:
+    with closing(open_embedded_ledger(home)) as embedded:
         kept = embedded.reader.session(session)
         assert kept is not None
         return kept.passport

@@ -7,16 +7,16 @@ import pytest
 import schemathesis
 from jsonschema import Draft202012Validator
 
-from remit.claims.shapes import shape
+from remit.claims.types import convert
 from remit.errors import RemitError
-from remit.proxy.routes import describe_proxy, table_of_routes
+from remit.proxy.routes import describe_proxy, documented_routes
 from remit.schemas.proxy import DelegateRequest, ResultRequest, RevokeRequest
 from remit.schemas.shared import Request
 from remit.server.statuses import STATUSES
 from tests.proxy.service import HTTP
 from tests.proxy.visitor import Visitor, visiting
 
-ROUTES = table_of_routes()
+ROUTES = documented_routes()
 DOCUMENT = describe_proxy(ROUTES)
 OPERATIONS = {f"{method.upper()} {path}": it for path, at in DOCUMENT["paths"].items() for method, it in at.items()}
 
@@ -39,7 +39,7 @@ def _accepts(name: str, value: object) -> bool:
 
 def _is_taken(kind: type[Request], value: object) -> bool:
     try:
-        shape(kind, value)
+        convert(kind, value)
     except RemitError:
         return False
     return True

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.proxy.routes import table_of_routes
+from remit.proxy.routes import documented_routes
 from tests.proxy.service import HTTP, Answer, Running, error_code, read_answer, running
 
 OPEN = {"/health", "/healthz", "/.well-known/jwks.json"}
@@ -14,7 +14,7 @@ ADMIN = {"/revoke", "/kill-switch"}
 CLOSED = (401, 429)
 
 
-ROUTES = [(route.method, route.path.replace("{session_id}", "session:x")) for route in table_of_routes()]
+ROUTES = [(route.method, route.path.replace("{session_id}", "session:x")) for route in documented_routes()]
 GUARDED = [(method, path) for method, path in ROUTES if path not in OPEN]
 
 

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from remit import Confirmation, Mission, SigningKey, issue_passport
 from remit.config import ensure_token
-from remit.ledger.embedded import open_embedded
+from remit.ledger.embedded import open_embedded_ledger
 from remit.ledger.home import open_home
 from tests.proxy.service import Answer, Running, running
 from tests.world import registered_in
@@ -119,7 +119,7 @@ def error_of(answer: Answer) -> str:
 
 def key_of(home: Path) -> SigningKey:
     """Return the key that signs in a home, which is made where there is none."""
-    with closing(open_embedded(home)) as embedded:
+    with closing(open_embedded_ledger(home)) as embedded:
         return embedded.keys.signing(embedded.reader.switches().kid)
 
 

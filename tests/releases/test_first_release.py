@@ -8,7 +8,7 @@ import pytest
 from remit.claims.receipt import verify_receipt
 from remit.governor.attest import Attest
 from remit.governor.evaluate import Evaluate
-from remit.governor.sessions import Start
+from remit.governor.sessions import StartSession
 from remit.policy.call import ToolCall
 from remit.wiring import Service, build_service
 from tests.cli.running import run
@@ -65,7 +65,7 @@ def test_an_active_session_goes_on_with_the_budget_it_had(kept: Kept, service: S
 
 
 def test_a_started_passport_is_still_the_same_session(kept: Kept, service: Service) -> None:
-    started = service.governor.run(Start(kept.token("active")))
+    started = service.governor.run(StartSession(kept.token("active")))
 
     assert (started.existing, started.session.id) == (True, kept.session("active"))
 

@@ -11,7 +11,7 @@ from remit.server.application import Application
 from remit.server.auth import Access, Authenticator, BrowserPolicy, TokenAuthenticator
 from remit.server.connection import Connection, Exchange, ServerState
 from remit.server.limits import ConnectionLimiter, Limits
-from remit.server.routes import Plain, Request, Route
+from remit.server.routes import BytesResponse, Request, Route
 from remit.server.telemetry import Telemetry
 from tests.server.serving import Heard, Said
 
@@ -132,19 +132,21 @@ class Handlers:
             raise self.failure
         return Heard(ask.body.word if ask.body else "nothing")
 
-    async def hear(self, ask: Request) -> Plain:
+    async def hear(self, ask: Request) -> BytesResponse:
         self.asked.append(ask)
         if self.failure:
             raise self.failure
-        return Plain(json.dumps(ask.body).encode(), "application/json")
+        return BytesResponse(json.dumps(ask.body).encode(), "application/json")
 
-    async def page(self, ask: Request) -> Plain:
+    async def page(self, ask: Request) -> BytesResponse:
         self.asked.append(ask)
-        return Plain(b"<page>", "text/html", ((b"x-page", b"1"),))
+        return BytesResponse(b"<page>", "text/html", ((b"x-page", b"1"),))
 
 
-def _told(ask: Request, error: Exception) -> Plain:
-    return Plain(json.dumps([ask.parameters["name"], ask.body, type(error).__name__]).encode(), "application/json")
+def _told(ask: Request, error: Exception) -> BytesResponse:
+    return BytesResponse(
+        json.dumps([ask.parameters["name"], ask.body, type(error).__name__]).encode(), "application/json"
+    )
 
 
 @dataclass

@@ -10,14 +10,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from remit.claims.shapes import Claims
+from remit.claims.types import Claims
 from remit.errors import AccessError
 from remit.server.application import Application
 from remit.server.auth import TokenAuthenticator
 from remit.server.connection import Connection
 from remit.server.hosts import allowed_hosts
 from remit.server.limits import Limits
-from remit.server.routes import Plain, Request, Route, Streamed
+from remit.server.routes import BytesResponse, Request, Route, StreamedResponse
 from remit.server.server import Server, bind
 from remit.server.telemetry import Telemetry
 
@@ -101,11 +101,11 @@ class Service:
         await self.go.wait()
         return Heard("waited")
 
-    async def _large(self, ask: Request) -> Plain:  # noqa: ARG002
-        return Plain(b"x" * LARGE, "text/plain")
+    async def _large(self, ask: Request) -> BytesResponse:  # noqa: ARG002
+        return BytesResponse(b"x" * LARGE, "text/plain")
 
-    async def _stream(self, ask: Request) -> Streamed:  # noqa: ARG002
-        return Streamed(self.parts(), "text/plain")
+    async def _stream(self, ask: Request) -> StreamedResponse:  # noqa: ARG002
+        return StreamedResponse(self.parts(), "text/plain")
 
     async def _say(self, ask: Request) -> Heard:
         return Heard(ask.body.word)

@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from remit.errors import LedgerUnavailable, StateMissing
 from remit.ledger.commit import MAX_GROUP, GroupCommit
-from remit.ledger.memory import MemoryStore, Shelf
-from remit.ledger.records import Switches
+from remit.ledger.memory import MemoryStore, MemoryTables
+from remit.ledger.records import LedgerState
 from remit.server.telemetry import OTHER, STAGES, Metrics, mark_dead
 from remit.version import __version__
 
@@ -100,7 +100,7 @@ def test_a_gauge_that_cannot_be_told_leaves_the_others() -> None:
 
 def test_the_ledger_tells_of_its_groups_and_failures() -> None:
     metrics = Metrics()
-    store = MemoryStore(Shelf("ledger:test", Switches("epoch")))
+    store = MemoryStore(MemoryTables("ledger:test", LedgerState("epoch")))
     metrics.ledger.committed(store, 3, 0.002)
     metrics.ledger.committed(store, MAX_GROUP, 0.002)
     metrics.ledger.failed(OSError())
@@ -112,7 +112,7 @@ def test_the_ledger_tells_of_its_groups_and_failures() -> None:
 
 
 def test_a_ledger_that_writes_is_counted() -> None:
-    metrics, shelf = Metrics(), Shelf("ledger:test", Switches("epoch"))
+    metrics, shelf = Metrics(), MemoryTables("ledger:test", LedgerState("epoch"))
     ledger = GroupCommit(lambda: MemoryStore(shelf), MemoryStore(shelf), observer=metrics.ledger)
     ledger.run(lambda transaction: transaction.put_revocation("pass:test:1", at_ms=1, reason=""))
     ledger.close()
@@ -125,7 +125,7 @@ def test_a_ledger_that_cannot_write_is_counted() -> None:
     def gone() -> MemoryStore:
         raise LedgerUnavailable("the disk is gone")
 
-    metrics, shelf = Metrics(), Shelf("ledger:test", Switches("epoch"))
+    metrics, shelf = Metrics(), MemoryTables("ledger:test", LedgerState("epoch"))
     ledger = GroupCommit(gone, MemoryStore(shelf), observer=metrics.ledger)
     with pytest.raises(LedgerUnavailable) as caught:
         ledger.run(lambda transaction: transaction.switches)

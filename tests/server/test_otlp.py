@@ -18,12 +18,12 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from remit.errors import FieldInvalid, StateMissing
-from remit.governor.evaluate import Answer
+from remit.governor.evaluate import Evaluation
 from remit.server.application import Application
 from remit.server.auth import TokenAuthenticator
 from remit.server.log import configure, flush
 from remit.server.otlp import QUEUE, OtlpExporter
-from remit.server.routes import Decision, Request, Route, Streamed
+from remit.server.routes import Decision, Request, Route, StreamedResponse
 from remit.server.streaming import PIECE_BYTES
 from remit.server.telemetry import Metrics, Telemetry, start_exporter
 from tests.server.asking import HOST, Asked
@@ -129,10 +129,10 @@ def test_the_span_of_a_request_ends_before_its_response_is_sent_and_has_its_rout
     exporter = started(collector.url)
     telemetry, sending = Telemetry(Metrics(), exporter), list[int]()
 
-    async def parts(request: Request) -> Streamed:
+    async def parts(request: Request) -> StreamedResponse:
         unused: Any = None
-        request.decision = Decision("pass:1", Answer(RECEIPTS[2], None, repeated=False, session=unused))
-        return Streamed(send_slowly(), "text/plain")
+        request.decision = Decision("pass:1", Evaluation(RECEIPTS[2], None, repeated=False, session=unused))
+        return StreamedResponse(send_slowly(), "text/plain")
 
     def send_slowly() -> Iterator[bytes]:
         yield b"a" * PIECE_BYTES

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remit.ledger.home import Home, open_home
-from remit.server.record import all_running, load_running, run_file
+from remit.server.run_files import all_running, load_running, run_file
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_two_services_of_one_process_leave_two_notes(home: Home) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from remit.server.record import run_file
+from remit.server.run_files import run_file
 from remit.ledger.home import open_home
 with open_home(Path(sys.argv[1])) as home, run_file(home, "hub", "http://a", {}) as note:
     note()

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.errors import MethodRefused, RouteNotFound
-from remit.server.routes import Plain, Request, Route, Router
+from remit.server.routes import BytesResponse, Request, Route, Router
 
 
-async def nothing(ask: Request) -> Plain:
-    return Plain(b"", "text/plain")
+async def nothing(ask: Request) -> BytesResponse:
+    return BytesResponse(b"", "text/plain")
 
 
 ROUTER = Router(

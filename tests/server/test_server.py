@@ -17,7 +17,7 @@ import uvloop
 from remit.errors import HttpMalformed, PortInUse, ServiceBusy
 from remit.server.connection import Exchange
 from remit.server.limits import Limits
-from remit.server.server import Server, bind, url_of
+from remit.server.server import Server, bind, listening_url
 from tests.proxy.certificates import CLIENT, Workshop
 from tests.server.serving import QUICK, Client, Service, serving
 
@@ -461,5 +461,5 @@ def test_what_cannot_be_listened_on_is_refused(host: str, port: int) -> None:
 @pytest.mark.parametrize(("host", "url"), [("127.0.0.1", "http://127.0.0.1:"), ("::1", "http://[::1]:")])
 def test_the_url_is_where_the_socket_is_reached(host: str, url: str) -> None:
     with bind(host, 0) as listening:
-        assert url_of(listening, tls=False).startswith(url)
-        assert url_of(listening, tls=True).startswith(url.replace("http", "https"))
+        assert listening_url(listening, tls=False).startswith(url)
+        assert listening_url(listening, tls=True).startswith(url.replace("http", "https"))

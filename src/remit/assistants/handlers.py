@@ -42,19 +42,19 @@ from remit.errors import (
     RequestConflict,
     TokenError,
 )
-from remit.governor.assistants import Actor, Begin, Finish, Govern
-from remit.governor.conclude import Conclude
-from remit.governor.evaluate import Answer, outcome_of
-from remit.governor.leads import GENERATION, SECRET
-from remit.governor.means import UseCaseRunner
-from remit.governor.placing import Placement, Placing, check_folder
+from remit.governor.assistant_sessions import GENERATION, SECRET
+from remit.governor.assistants import Actor, BeginAssistantSession, EndAssistantSession, EvaluateAssistantCall
+from remit.governor.conclude import RecordAssistantResult
+from remit.governor.context import UseCaseRunner
+from remit.governor.evaluate import Evaluation, describe_outcome
+from remit.governor.folders import FolderCheck, MissionTemplate, check_folder
 from remit.governor.sources import Reporter
-from remit.governor.statements import Declare
-from remit.governor.tampering import EndReporter
+from remit.governor.statements import RecordStatement
+from remit.governor.tampering import EndReporterSession
 from remit.policy.call import ToolCall
 from remit.profiles.suggesting import suggest
-from remit.server.headers import Sent
-from remit.server.routes import Decision, Plain, Request
+from remit.server.headers import Headers
+from remit.server.routes import BytesResponse, Decision, Request
 
 __all__ = ["HookHandlers", "ProtectionStore", "Prove", "home_directories", "resolve_folder", "zsh_users"]
 
@@ -145,7 +145,7 @@ class HookHandlers:
         self._homes_expire_at = 0.0
         self._reported_sessions: set[str] = set()
 
-    async def handle(self, request: Request) -> Plain:
+    async def handle(self, request: Request) -> BytesResponse:
         """Handle one hook event."""
         adapter, protection = self._resolve(request.parameters)
         event = adapter.parse_event(request.body)
@@ -161,22 +161,24 @@ class HookHandlers:
         adapter, event, actor = context.adapter, context.event, context.actor
         text = ""
         if event.kind in ("call", "session_started") and self._is_tampered(context.protection):
-            await self._governor.arun(EndReporter(actor.reporter))
+            await self._governor.arun(EndReporterSession(actor.reporter))
         match event.kind:
             case "call":
                 return await self._decide(request, context)
             case "outcome" | "failure":
                 envelope = _envelope(adapter, event)
                 call = self._tool_call(context)
-                await self._governor.arun(Conclude(actor, call, event.call_id, envelope, _result_digest(event)))
+                await self._governor.arun(
+                    RecordAssistantResult(actor, call, event.call_id, envelope, _result_digest(event))
+                )
             case "session_started":
-                session_id = await self._governor.arun(Begin(actor.reporter))
+                session_id = await self._governor.arun(BeginAssistantSession(actor.reporter))
                 text = self._describe_mission(context, session_id)
             case "agent_started":
                 session_id = self._governor.means.sources.get(actor.reporter.binding, "")
                 text = self._describe_mission(context, session_id)
             case "session_ended" | "agent_ended":
-                await self._governor.arun(Finish(actor))
+                await self._governor.arun(EndAssistantSession(actor))
         return adapter.permit_response(event, allow=False, context=text)
 
     def _describe_mission(self, context: _Context, session_id: str) -> str:
@@ -189,7 +191,7 @@ class HookHandlers:
     async def _decide(self, request: Request, context: _Context) -> Mapping[str, JSON]:
         adapter, protection, event = context.adapter, context.protection, context.event
         session_id, answer = await self._governor.arun(
-            Govern(context.actor, self._tool_call(context), event.call_id, _envelope(adapter, event))
+            EvaluateAssistantCall(context.actor, self._tool_call(context), event.call_id, _envelope(adapter, event))
         )
         request.decision = Decision(session_id, answer)
         if answer.permits:
@@ -215,12 +217,12 @@ class HookHandlers:
         """Find out which session and agent an event belongs to, and in which folder a new session would work."""
         key = sha256_hex(canonicalize([adapter.name, protection.id, event.session]))[:32]
         mission, refusal = parse_mission(protection.mission), ""
-        placing: Placing | None = None
+        placing: MissionTemplate | None = None
         if protection.folder is None:
             is_start = event.kind == "session_started"
             homes = await self._home_directories(is_start=is_start)
-            placing = Placing(mission, homes)
-            placement = Placement(None, _START_UNSEEN)
+            placing = MissionTemplate(mission, homes)
+            placement = FolderCheck(None, _START_UNSEEN)
             if is_start:
                 placement = await asyncio.to_thread(resolve_folder, event.cwd, homes)
             mission, refusal = placing.in_folder(placement.folder), placement.refusal
@@ -254,7 +256,7 @@ class HookHandlers:
         if key in self._reported_sessions or len(self._reported_sessions) >= _MAX_REPORTED:
             return
         self._reported_sessions.add(key)
-        statement = Declare(
+        statement = RecordStatement(
             tool=_CHECK,
             target=protection,
             report={"protection": protection, "assistant": context.adapter.name, "session": context.event.session},
@@ -272,19 +274,19 @@ class HookHandlers:
             raise ProtectionNotFound("this Hub knows no protection of this name")
         return adapter, protection
 
-    def deny_failed(self, request: Request, error: Exception) -> Plain:
+    def deny_failed(self, request: Request, error: Exception) -> BytesResponse:
         """Build the denial for a request whose handling failed with `error`."""
         adapter = HOOK_ADAPTERS.get(request.parameters.get("assistant", ""), HOOK_ADAPTERS["claude-code"])
         event_name = adapter.event_name(request.body) if isinstance(request.body, dict) else ""
         return self._encode(request, adapter.deny_response(event_name, _failure_text(adapter, error)))
 
-    def _encode(self, request: Request, response: Mapping[str, JSON]) -> Plain:
+    def _encode(self, request: Request, response: Mapping[str, JSON]) -> BytesResponse:
         """Encode a response. If the hook sent a nonce, the header proves that the Hub wrote the response."""
         content, nonce, proof = json.encode(response), request.headers.get(_NONCE_HEADER, b""), b"1"
         if nonce:
             protection = request.parameters.get("protection", "")
             proof = self._prove(protection, nonce, request.data, content).encode("ascii")
-        return Plain(content, _JSON, ((_PROOF_HEADER, proof),))
+        return BytesResponse(content, _JSON, ((_PROOF_HEADER, proof),))
 
 
 def zsh_users(shell: str) -> frozenset[str]:
@@ -304,7 +306,7 @@ def home_directories(user_home: str | None) -> frozenset[str]:
     return frozenset(absolute | {os.path.realpath(path) for path in absolute})
 
 
-def resolve_folder(cwd: str | None, homes: Collection[str]) -> Placement:
+def resolve_folder(cwd: str | None, homes: Collection[str]) -> FolderCheck:
     """Return the folder that a session started in, if it may work there.
 
     Anyone who has the hook token can send a start event with any folder. So the folder must exist, its symbolic links
@@ -312,17 +314,17 @@ def resolve_folder(cwd: str | None, homes: Collection[str]) -> Placement:
     folder may access no files.
     """
     if cwd is None or not cwd.startswith("/"):
-        return Placement(None, "its start did not name an absolute folder")
+        return FolderCheck(None, "its start did not name an absolute folder")
     try:
         folder = os.path.realpath(cwd, strict=True)
     except (OSError, ValueError):
         folder = ""
     if not folder or not Path(folder).is_dir():
-        return Placement(None, "the folder that it was started in does not exist, or is not a directory")
+        return FolderCheck(None, "the folder that it was started in does not exist, or is not a directory")
     return check_folder(folder, homes)
 
 
-def _secret_digest(headers: Sent, protection: Protection) -> str:
+def _secret_digest(headers: Headers, protection: Protection) -> str:
     """Return the digest of the session secret in a request; empty for hooks of the first release, which send none."""
     secret = headers.get(_SECRET_HEADER, b"")
     if secret and _SECRET.fullmatch(secret):
@@ -375,9 +377,9 @@ def _mission_text(adapter: HookAdapter, mission: Mission, refusal: str) -> str:
     )
 
 
-def _denial_text(adapter: HookAdapter, answer: Answer) -> str:
+def _denial_text(adapter: HookAdapter, answer: Evaluation) -> str:
     """Say why a call was denied, the smallest change that would permit it, and in which file to make the change."""
-    outcome = outcome_of(answer.receipt.claims, answer.refusal)
+    outcome = describe_outcome(answer.receipt.claims, answer.refusal)
     sentences = [f"Remit refused this call: {outcome.reason}."]
     if answer.remedy is not None:
         line = suggest(answer.remedy.changes) if answer.remedy.changes else None

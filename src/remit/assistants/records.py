@@ -19,14 +19,14 @@ from msgspec import Meta
 
 from remit.assistants.install.plan import HookForm, Level
 from remit.claims.mission import parse_mission
-from remit.claims.shapes import Claims, build_reader, encode, matching
 from remit.claims.strictjson import parse_object
+from remit.claims.types import Claims, build_decoder, encode, matches
 from remit.errors import FieldInvalid, InputError, StateCorrupt, StateMissing, quote
 from remit.ledger.home import Home
 
 __all__ = [
-    "ANY_ID",
-    "FOLDER",
+    "PROTECTIONS_FOLDER",
+    "PROTECTION_ID",
     "SCRIPT_NAME",
     "SECRETS",
     "FileKind",
@@ -36,19 +36,19 @@ __all__ = [
     "Protections",
     "SetMember",
     "WrittenFile",
-    "script_text",
+    "hook_script_text",
     "wire_name",
 ]
 
-FOLDER: Final = "protections"
+PROTECTIONS_FOLDER: Final = "protections"
 SCRIPT_NAME: Final = "hook.py"
 # The folder in which the hook command keeps the secrets of sessions.
 SECRETS: Final = "sessions"
 FileKind: TypeAlias = Literal["json", "toml", "whole"]
-ANY_ID: Final = re.compile(r"prot-[0-9a-f]{12}")
+PROTECTION_ID: Final = re.compile(r"prot-[0-9a-f]{12}")
 # What to do after tampering: end the sessions of the protection, or also stop the processes of the assistant.
 OnTamper: TypeAlias = Literal["end", "stop"]
-ProtectionId: TypeAlias = Annotated[str, matching(ANY_ID.pattern)]
+ProtectionId: TypeAlias = Annotated[str, matches(PROTECTION_ID.pattern)]
 _Path: TypeAlias = Annotated[str, Meta(max_length=4096)]
 _LOCK: Final = "protections.lock"
 _RECORD: Final = ".json"
@@ -132,7 +132,7 @@ class Protections:
     def get(self, name: str) -> Protection | None:
         """Return a protection, or None if there is none with this id."""
         folder = self._open_folder()
-        if folder is None or not ANY_ID.fullmatch(name):
+        if folder is None or not PROTECTION_ID.fullmatch(name):
             return None
         data = folder.read(name + _RECORD, max_bytes=_MAX_BYTES)
         if data is None:
@@ -145,7 +145,7 @@ class Protections:
     def holds(self, name: str) -> bool:
         """Return whether there is a record with this id, damaged or not."""
         folder = self._open_folder()
-        return folder is not None and ANY_ID.fullmatch(name) is not None and folder.exists(name + _RECORD)
+        return folder is not None and PROTECTION_ID.fullmatch(name) is not None and folder.exists(name + _RECORD)
 
     def all(self, damaged: Callable[[StateCorrupt], None] | None = None) -> list[Protection]:
         """Return all protections, ordered by id.
@@ -240,14 +240,14 @@ class Protections:
         return f"{self._ensure_folder().path}/{wire_name(name)}"
 
     def _open_folder(self) -> Home | None:
-        if self._folder is None and self._home.version_of(FOLDER) is not None:
+        if self._folder is None and self._home.version_of(PROTECTIONS_FOLDER) is not None:
             with suppress(StateMissing):
-                self._folder = self._home.folder(FOLDER, create=False)
+                self._folder = self._home.folder(PROTECTIONS_FOLDER, create=False)
         return self._folder
 
     def _ensure_folder(self) -> Home:
         if self._open_folder() is None:
-            self._folder = self._home.folder(FOLDER)
+            self._folder = self._home.folder(PROTECTIONS_FOLDER)
         return self._folder  # type: ignore[return-value]  # it was created
 
 
@@ -262,14 +262,14 @@ def wire_name(protection: str) -> str:
     return protection + _WIRE
 
 
-def script_text(protection: str = "") -> str:
+def hook_script_text(protection: str = "") -> str:
     """Return the source of `hook_command.py`, with a closing comment that names the protection it is written for."""
     text = package_files("remit.assistants").joinpath("hook_command.py").read_text(encoding="utf-8")
     return f"{text}\n# {protection}\n" if protection else text
 
 
 # Not the parser for untrusted input: the file content in records is longer than the strings which that accepts.
-_decode_record: Final = build_reader(Protection)
+_decode_record: Final = build_decoder(Protection)
 
 
 def _parse_record(protection: str, data: bytes) -> Protection:

@@ -5,7 +5,7 @@ from typing import Final
 from remit.assistants.handlers import HookHandlers
 from remit.server.routes import Route
 
-__all__ = ["HOOK_PATH", "hook_routes", "table_of_routes"]
+__all__ = ["HOOK_PATH", "documented_routes", "hook_routes"]
 
 HOOK_PATH: Final = "/v1/hooks/{assistant}/{protection}"
 _DESCRIPTION: Final = (
@@ -36,6 +36,6 @@ def hook_routes(handlers: HookHandlers) -> list[Route]:
     ]
 
 
-def table_of_routes() -> list[Route]:
+def documented_routes() -> list[Route]:
     """Return the routes for documentation. Their handlers cannot be called."""
     return hook_routes(HookHandlers.__new__(HookHandlers))

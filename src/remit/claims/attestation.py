@@ -18,7 +18,8 @@ from remit.claims.keys import Keyring, SigningKey
 from remit.claims.merkle import Frontier, FrontierState, hash_leaf
 from remit.claims.mission import SIDE_EFFECT_CLASSES
 from remit.claims.receipt import PublicDenialReason, SignedReceipt, Verdict
-from remit.claims.shapes import (
+from remit.claims.strictjson import JSON, parse_object
+from remit.claims.types import (
     Claims,
     Count,
     CounterName,
@@ -30,11 +31,10 @@ from remit.claims.shapes import (
     Sha256Hex,
     SideEffectClass,
     check_leap_second,
+    convert,
     encode,
-    matching,
-    shape,
+    matches,
 )
-from remit.claims.strictjson import JSON, parse_object
 from remit.errors import AttestationMismatch, FieldInvalid, InputError, PayloadInvalid
 
 __all__ = [
@@ -57,7 +57,7 @@ OTHER_TOOLS: Final = "(other tools)"
 _TOOLS_NAMED: Final = 200
 # No character that JSON escapes or UTF-8 spreads: so the longest statement still fits a token.
 _SHORT_NAME: Final = re.compile(r"[ !#-\[\]-~]{1,64}")
-_NamedTool: TypeAlias = Annotated[str, matching(_SHORT_NAME.pattern)]
+_NamedTool: TypeAlias = Annotated[str, matches(_SHORT_NAME.pattern)]
 
 
 class Attestation(Claims, frozen=True, kw_only=True):
@@ -189,7 +189,7 @@ class Tally:
     @classmethod
     def from_state(cls, value: object) -> "Tally":
         """Return the count that `to_state` wrote down, or raise `FieldInvalid`. Proves nothing of who wrote it."""
-        state = shape(TallyState, value)
+        state = convert(TallyState, value)
         tally = cls()
         tally.first_receipt_id = state.first_receipt_id
         tally.last_receipt_id = state.last_receipt_id
@@ -205,7 +205,7 @@ class Tally:
         """Return the count as JSON; `from_state` goes on with it."""
         counted = self.counted()
         value = {name: counted[name] for name in TallyState.__struct_fields__ if name != "tree"}
-        state: dict[str, JSON] = to_builtins(shape(TallyState, value | {"tree": self._tree.to_state()}))
+        state: dict[str, JSON] = to_builtins(convert(TallyState, value | {"tree": self._tree.to_state()}))
         return state
 
     def counted(self) -> dict[str, object]:
@@ -256,8 +256,8 @@ def sign_attestation(
     }
     if not chain_verified:
         value["receipts"] = max(receipts_in_all, sum(tally.verdicts.values()))
-    payload = encode(shape(Attestation, value))
-    checked = shape(Attestation, parse_object(payload))
+    payload = encode(convert(Attestation, value))
+    checked = convert(Attestation, parse_object(payload))
     return SignedAttestation(sign_token(ATTESTATION, payload, key), checked)
 
 
@@ -270,7 +270,7 @@ def _verify(token: str, keyring: Keyring) -> tuple[Attestation, str]:
     """Return the claims of an attestation, and the id of the key that signed them."""
     verified = verify_token(ATTESTATION, token, keyring)
     try:
-        return shape(Attestation, verified.claims), verified.kid
+        return convert(Attestation, verified.claims), verified.kid
     except InputError as error:
         raise PayloadInvalid(error) from None
 

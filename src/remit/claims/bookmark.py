@@ -13,7 +13,8 @@ from remit.claims.attestation import Tally, TallyState
 from remit.claims.chain import Head, Lineage, verifier_id
 from remit.claims.jws import BOOKMARK, sign_token, verify_token
 from remit.claims.keys import KEY_ID, Keyring, SigningKey
-from remit.claims.shapes import (
+from remit.claims.strictjson import parse_object
+from remit.claims.types import (
     RUN_NONCE,
     Claims,
     Count,
@@ -21,17 +22,16 @@ from remit.claims.shapes import (
     LowerHex,
     NonEmpty,
     NumericDate,
+    convert,
     encode,
-    matching,
-    shape,
+    matches,
 )
-from remit.claims.strictjson import parse_object
 from remit.errors import FieldInvalid, InputError, KeyUseForbidden, PayloadInvalid
 
 __all__ = ["sign_bookmark", "verify_bookmark"]
 
-_RunNonce: TypeAlias = Annotated[str, matching(RUN_NONCE)]
-_KeyId: TypeAlias = Annotated[str, matching(KEY_ID.pattern)]
+_RunNonce: TypeAlias = Annotated[str, matches(RUN_NONCE)]
+_KeyId: TypeAlias = Annotated[str, matches(KEY_ID.pattern)]
 
 
 class _Head(Claims, frozen=True, kw_only=True):
@@ -81,7 +81,7 @@ def sign_bookmark(head: Head, tally: Tally, key: SigningKey, *, now: int) -> str
         "tally": tally.to_state(),
     }
     payload = encode(claims)
-    shape(_Claims, parse_object(payload))
+    convert(_Claims, parse_object(payload))
     return sign_token(BOOKMARK, payload, key)
 
 
@@ -94,7 +94,7 @@ def verify_bookmark(token: str, keyring: Keyring) -> tuple[Head, Tally]:
     if keyring.find(verified.kid).foreign:
         raise KeyUseForbidden("how far someone else has verified is not taken over")
     try:
-        claims = shape(_Claims, verified.claims)
+        claims = convert(_Claims, verified.claims)
     except InputError as error:
         raise PayloadInvalid(error) from None
     members = to_builtins(claims.head)

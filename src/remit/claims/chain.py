@@ -30,7 +30,7 @@ from remit.claims.receipt import (
     sign_draft,
     verify_receipt,
 )
-from remit.claims.shapes import encode
+from remit.claims.types import encode
 from remit.errors import BrokenChain, FieldInvalid, IssuerMismatch, TokenError
 
 __all__ = [

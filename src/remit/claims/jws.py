@@ -43,8 +43,8 @@ __all__ = [
     "KINDS",
     "PASSPORT",
     "RECEIPT",
-    "Peeked",
     "TokenKind",
+    "UnverifiedToken",
     "VerifiedToken",
     "sign_token",
     "unsafe_peek",
@@ -173,18 +173,18 @@ def _read_payload(part: str) -> dict[str, JSON]:
         raise PayloadInvalid(error) from None
 
 
-class Peeked(NamedTuple):
+class UnverifiedToken(NamedTuple):
     """What a token says of itself, and nobody vouches for. A part that cannot be read is None."""
 
     header: dict[str, JSON] | None
     claims: dict[str, JSON] | None
 
 
-def unsafe_peek(token: str) -> Peeked:
+def unsafe_peek(token: str) -> UnverifiedToken:
     """Return what a token says, unverified: to be shown to a person, or for its holder to compare an answer with."""
     parts = token.split(".", _PARTS) if len(token) <= max(kind.max_length for kind in KINDS) else []
     header, claims, *_ = (*map(_peek_part, parts), None, None)
-    return Peeked(header, claims)
+    return UnverifiedToken(header, claims)
 
 
 def _peek_part(part: str) -> dict[str, JSON] | None:

@@ -10,8 +10,8 @@ from typing import Final
 
 from msgspec import to_builtins
 
-from remit.claims.shapes import Claims, Count, LowerHex, shape
 from remit.claims.strictjson import JSON
+from remit.claims.types import Claims, Count, LowerHex, convert
 from remit.errors import FieldInvalid, ProofInvalid
 
 __all__ = [
@@ -65,7 +65,7 @@ class Frontier:
     @classmethod
     def from_state(cls, value: object) -> "Frontier":
         """Return the tree that `to_state` wrote down, or raise `FieldInvalid`. Proves nothing of who wrote it."""
-        state = shape(FrontierState, value)
+        state = convert(FrontierState, value)
         frontier = cls()
         frontier.size = state.size
         frontier._peaks = [bytes.fromhex(peak) for peak in state.peaks]

@@ -15,8 +15,8 @@ from unicodedata import normalize
 
 from msgspec import Meta, structs
 
-from remit.claims.shapes import Claims, Count, SideEffectClass, matching, shape
 from remit.claims.strictjson import JSON
+from remit.claims.types import Claims, Count, SideEffectClass, convert, matches
 from remit.errors import FieldInvalid, MissionWidened, quote
 
 __all__ = [
@@ -53,10 +53,10 @@ SIDE_EFFECT_CLASSES: Final[tuple[SideEffectClass, ...]] = get_args(SideEffectCla
 _UNSEEN: Final = r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
 _SHOWN: Final = rf"[^\x00-\x1f\x7f-\x9f{_UNSEEN}]"
 _SHOWN_TEXT: Final = rf"[^\x00-\x08\x0b-\x1f\x7f-\x9f{_UNSEEN}]"
-AgentId: TypeAlias = Annotated[str, matching(_SHOWN + "{1,256}")]
-ToolName: TypeAlias = Annotated[str, matching(_SHOWN + "{1,256}")]
-ScopeEntry: TypeAlias = Annotated[str, matching(_SHOWN + "{1,4096}")]
-MissionText: TypeAlias = Annotated[str, matching(_SHOWN_TEXT + "{1,4096}")]
+AgentId: TypeAlias = Annotated[str, matches(_SHOWN + "{1,256}")]
+ToolName: TypeAlias = Annotated[str, matches(_SHOWN + "{1,256}")]
+ScopeEntry: TypeAlias = Annotated[str, matches(_SHOWN + "{1,4096}")]
+MissionText: TypeAlias = Annotated[str, matches(_SHOWN_TEXT + "{1,4096}")]
 Duration: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_DURATION_S)]
 ToolNames: TypeAlias = Annotated[tuple[ToolName, ...], Meta(max_length=1000)]
 Scope: TypeAlias = Annotated[tuple[ScopeEntry, ...], Meta(max_length=1000)]
@@ -81,7 +81,7 @@ def parse_mission(value: object, defaults: Mapping[str, JSON] | None = None) -> 
     """Return the mission that `value` asks for, with `defaults` for the members it leaves out."""
     if not isinstance(value, Mapping):
         raise FieldInvalid("must be an object")
-    return shape(Mission, {**(defaults or {}), **value})
+    return convert(Mission, {**(defaults or {}), **value})
 
 
 def narrow(parent: Mission, child: Mission) -> Mission:

@@ -24,8 +24,8 @@ from remit.claims.mission import (
     ToolNames,
     narrow,
 )
-from remit.claims.shapes import Claims, Count, IdString, NonEmpty, NumericDate, encode, matching, shape
 from remit.claims.strictjson import parse_object
+from remit.claims.types import Claims, Count, IdString, NonEmpty, NumericDate, convert, encode, matches
 from remit.errors import (
     AudienceMismatch,
     DelegationTooDeep,
@@ -56,7 +56,7 @@ AUDIENCES: Final = (AUDIENCE, OBSERVE_AUDIENCE)
 MAX_SKEW_S: Final = 60
 MAX_DELEGATION_DEPTH: Final = 8
 
-_Thumbprint: TypeAlias = Annotated[str, matching("[A-Za-z0-9_-]{43}")]
+_Thumbprint: TypeAlias = Annotated[str, matches("[A-Za-z0-9_-]{43}")]
 
 
 class Confirmation(Claims, frozen=True, kw_only=True, rename={"certificate": "x5t#S256"}):
@@ -171,7 +171,7 @@ def issue_passport(
     )
     payload = encode(claims)
     # Read back before signing: nothing leaves that our own verifier would refuse.
-    checked = shape(_Claims, parse_object(payload))
+    checked = convert(_Claims, parse_object(payload))
     return _passport(sign_token(PASSPORT, payload, key), checked)
 
 
@@ -198,7 +198,7 @@ def verify_passport(
     skew = min(skew_s, MAX_SKEW_S)
     value = verify_token(PASSPORT, token, keyring).claims
     try:
-        claims = shape(_Claims, value)
+        claims = convert(_Claims, value)
     except InputError as error:
         raise PayloadInvalid(error) from None
     if claims.aud not in audiences:

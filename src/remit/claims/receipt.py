@@ -16,7 +16,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 from remit.claims.canonical import canonicalize, sha256_hex
 from remit.claims.jws import RECEIPT, sign_token, verify_token
 from remit.claims.keys import Keyring, SigningKey
-from remit.claims.shapes import (
+from remit.claims.strictjson import MAX_INTEGER, parse_object
+from remit.claims.types import (
     DATE_TIME,
     ID_STRING,
     RUN_NONCE,
@@ -30,13 +31,12 @@ from remit.claims.shapes import (
     NonEmpty,
     NumericDate,
     SideEffectClass,
-    build_reader,
+    build_decoder,
     check_leap_second,
+    convert,
     encode,
-    matching,
-    shape,
+    matches,
 )
-from remit.claims.strictjson import MAX_INTEGER, parse_object
 from remit.errors import FieldInvalid, InputError, PayloadInvalid, TokenTooLarge
 
 __all__ = [
@@ -61,8 +61,8 @@ __all__ = [
     "Verdict",
     "choose_budget_delta",
     "draft_step",
-    "named_tool",
     "parse_receipt",
+    "receipt_tool_name",
     "sign_draft",
     "sign_receipt",
     "verify_receipt",
@@ -77,7 +77,7 @@ Sensitivity: TypeAlias = Literal["public", "internal", "confidential", "restrict
 PublicDenialReason: TypeAlias = Literal[
     "policy_denied", "budget_exhausted", "insufficient_evidence", "revoked", "chain_invalid"
 ]
-DenialCode: TypeAlias = Annotated[str, matching("[A-Za-z0-9._:-]{1,128}")]
+DenialCode: TypeAlias = Annotated[str, matches("[A-Za-z0-9._:-]{1,128}")]
 
 
 class Digest(Claims, frozen=True, kw_only=True):
@@ -207,7 +207,7 @@ class Receipt(Step, frozen=True, kw_only=True):
     jti: str
 
 
-def named_tool(tool: str) -> str:
+def receipt_tool_name(tool: str) -> str:
     """Return the name of a tool as receipts write it: a long one is cut, and told apart by its digest."""
     if len(tool) <= MAX_TOOL:
         return tool
@@ -272,13 +272,13 @@ def _check_proof_ref(ref: dict[str, Any]) -> None:
 def choose_budget_delta(_kind: type, value: object) -> BudgetDelta:
     """Read a budget delta as the one of its two forms that it can be: only one has a bucket."""
     if isinstance(value, dict) and "bucket" in value:
-        return shape(LegacyBudgetDelta, value)
-    return shape(LineageBudgetDelta, value)
+        return convert(LegacyBudgetDelta, value)
+    return convert(LineageBudgetDelta, value)
 
 
 def parse_receipt(value: object) -> Receipt:
     """Return the claims of a receipt from a JSON value, or raise `FieldInvalid`. Proves nothing of who wrote it."""
-    return _checked(shape(Receipt, value, choose_budget_delta))
+    return _checked(convert(Receipt, value, choose_budget_delta))
 
 
 class SignedReceipt(Struct, frozen=True):
@@ -293,7 +293,7 @@ class SignedReceipt(Struct, frozen=True):
     hash: str
 
 
-_decode: Final = build_reader(Receipt, choose_budget_delta)
+_decode: Final = build_decoder(Receipt, choose_budget_delta)
 
 
 def sign_receipt(receipt: Receipt, key: SigningKey) -> SignedReceipt:

@@ -12,8 +12,8 @@ from msgspec import UNSET, UnsetType
 from remit.claims.chain import verifier_id
 from remit.claims.jws import KEY_CHANGE, KEY_LIMIT, sign_token, verify_token
 from remit.claims.keys import KEY_ID, Keyring, SigningKey, TrustedKey, VerifyingKey
-from remit.claims.shapes import Claims, Count, IdString, NonEmpty, NumericDate, encode, matching, shape
 from remit.claims.strictjson import parse_object
+from remit.claims.types import Claims, Count, IdString, NonEmpty, NumericDate, convert, encode, matches
 from remit.errors import FieldInvalid, InputError, KeyMaterialError, KeyUseForbidden, PayloadInvalid
 
 __all__ = [
@@ -92,7 +92,7 @@ class _LimitClaims(Claims, frozen=True, kw_only=True):
     iss: NonEmpty
     iat: NumericDate
     jti: IdString
-    key: Annotated[str, matching(KEY_ID.pattern)]
+    key: Annotated[str, matches(KEY_ID.pattern)]
     receipts: Count
     passports: Count
     sessions: Count
@@ -136,7 +136,7 @@ def verify_key_limit(token: str, keyring: Keyring) -> KeyLimit:
 
 
 def _read_limit(value: object, signer: VerifyingKey) -> KeyLimit:
-    claims = shape(_LimitClaims, value)
+    claims = convert(_LimitClaims, value)
     if claims.iss != verifier_id(signer):
         raise FieldInvalid("is not the name of the key that signs", place="$.iss")
     if claims.key == signer.kid:
@@ -147,7 +147,7 @@ def _read_limit(value: object, signer: VerifyingKey) -> KeyLimit:
 
 
 def _read(value: object, signer: VerifyingKey) -> KeyChange:
-    claims = shape(_Claims, value)
+    claims = convert(_Claims, value)
     if claims.iss != verifier_id(signer):
         raise FieldInvalid("is not the name of the key that hands over", place="$.iss")
     successor = _read_key(claims.successor)

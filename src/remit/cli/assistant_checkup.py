@@ -14,27 +14,27 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final, NamedTuple
 
-from remit.assistants.claude_code.settings import BLOCKS_ON_FAILURE, version_of
-from remit.assistants.doctor.canary import CALLING_EVENTS, CANARY_TOOL, Sent, new_canary, send
-from remit.assistants.doctor.evidence import ended_for_tampering, governed_sessions, recent, refusal_in
-from remit.assistants.doctor.other_hooks import hooks_of_others
-from remit.assistants.doctor.processes import Effect, Suspect, running_processes, suspects
-from remit.assistants.doctor.registration import Registered, excepts_hub, registered
+from remit.assistants.claude_code.settings import BLOCKS_ON_FAILURE, parse_version
+from remit.assistants.doctor.canary import BEFORE_CALL_EVENTS, CANARY_TOOL, CanaryResult, new_canary, send_canary
+from remit.assistants.doctor.evidence import ended_for_tampering, find_denial, governed_sessions, recent_findings
+from remit.assistants.doctor.other_hooks import find_other_hooks
+from remit.assistants.doctor.processes import OptionEffect, SuspectProcess, find_suspects, running_processes
+from remit.assistants.doctor.registration import RegistrationState, check_registration, sets_no_proxy
 from remit.assistants.doctor.settings import Hook
-from remit.assistants.install.plan import Place, Plan, Planner, Wire
-from remit.assistants.records import FOLDER, Protection, Protections, wire_name
+from remit.assistants.install.plan import HookConnection, InstallTarget, Plan, Planner
+from remit.assistants.records import PROTECTIONS_FOLDER, Protection, Protections, wire_name
 from remit.assistants.registry import HOOK_ADAPTERS, PLANNERS
 from remit.claims.mission import parse_mission
 from remit.cli.assistants import find_program, get_program_version, make_wire
 from remit.cli.connect import connect_hub
 from remit.cli.doctor_checks import Check, CheckResult
 from remit.cli.errors import advice_for
-from remit.config import assistant_config, hook_variable, load_settings, user_home
+from remit.config import assistant_config_folder, get_hook_variable, load_settings, user_home
 from remit.errors import HubTokenRequired, InputError, RemitError, ServiceRefused
-from remit.governor.sessions import End
+from remit.governor.sessions import EndSession
 from remit.hub.auth import hook_token, shared_hook_token
 from remit.ledger.home import Home, open_home
-from remit.server.record import Running, load_running
+from remit.server.run_files import RunFile, load_running
 from remit.wiring import Service
 
 __all__ = ["check_assistant"]
@@ -45,7 +45,7 @@ _PROTECT_AGAIN: Final = "Protect it again: remit protect {}"
 _TIMEOUT_S: Final = 5.0
 _NOT_ASKING: Final = "Hooks still apply, but the assistant asks nobody: check that the profile says what you want."
 # Results for running assistants, the worst first.
-_EFFECTS: Final[Mapping[Effect, CheckResult]] = {
+_EFFECTS: Final[Mapping[OptionEffect, CheckResult]] = {
     "bypassing": CheckResult(
         "problem", "running without hooks", "Stop them; start them without that option or variable."
     ),
@@ -69,8 +69,8 @@ class _CheckTarget(NamedTuple):
     path: Path
     planner: Planner
     protection: Protection
-    place: Place
-    wire: Wire
+    place: InstallTarget
+    wire: HookConnection
 
     @property
     def advice(self) -> str:
@@ -110,11 +110,11 @@ def check_assistant(service: Service, path: Path, assistant: str) -> Iterator[Ch
 
 def _make_target(home: Home, path: Path, planner: Planner, protection: Protection, installed: str) -> _CheckTarget:
     program = find_program(planner.program, None)
-    place = Place(
+    place = InstallTarget(
         protection.level,
         protection.folder,
         user_home() or "/",
-        config=assistant_config(planner.variable),
+        config=assistant_config_folder(planner.variable),
         # If the program does not print its version, the stored one may be out of date.
         version=installed if program else protection.version,
         program=program,
@@ -132,7 +132,7 @@ def _make_target(home: Home, path: Path, planner: Planner, protection: Protectio
 def _read_wire_token(home: Home, protection: Protection) -> str:
     """Return the token in the wire file of a protection; empty if it cannot be read."""
     try:
-        with home.folder(FOLDER, create=False) as folder:
+        with home.folder(PROTECTIONS_FOLDER, create=False) as folder:
             data = folder.read(wire_name(protection.id), max_bytes=_MAX_WIRE)
         token = json.loads(data or b"{}").get("token")
     except (RemitError, ValueError, AttributeError):
@@ -140,13 +140,13 @@ def _read_wire_token(home: Home, protection: Protection) -> str:
     return token if isinstance(token, str) else ""
 
 
-def _check_protection(service: Service, target: _CheckTarget) -> Generator[Check, None, Registered]:
+def _check_protection(service: Service, target: _CheckTarget) -> Generator[Check, None, RegistrationState]:
     """Run the checks of one protection; return the hooks that were found in its files."""
     yield _named_check("protection", _check_mission(target))
     plan, settings = _check_settings(target)
     yield _named_check("version", _check_version(target))
     yield _named_check("settings", settings)
-    found = registered(target.protection, plan.changes if plan else ())
+    found = check_registration(target.protection, plan.changes if plan else ())
     yield _named_check("registration", _check_registration(target, found))
     hub = _check_hub(target)
     yield _named_check("hub", hub)
@@ -208,12 +208,12 @@ def _check_version(target: _CheckTarget) -> CheckResult:
     if not version:
         said = f"{title} was not found in PATH, or does not print its version"
         return CheckResult("warning", said, "Check whether it is installed, and which version.")
-    if form == "http" and version_of(version) < BLOCKS_ON_FAILURE:
+    if form == "http" and parse_version(version) < BLOCKS_ON_FAILURE:
         return CheckResult("problem", f"{title} {version} lets calls run when an HTTP hook fails", target.advice)
     return CheckResult("ok", f"{title} {version}, hooks by {form}")
 
 
-def _check_registration(target: _CheckTarget, found: Registered) -> CheckResult:
+def _check_registration(target: _CheckTarget, found: RegistrationState) -> CheckResult:
     if found.faults:
         return CheckResult("problem", "; ".join(found.faults), target.advice)
     count = f"{len(found.hooks)} hooks in " if found.hooks else ""
@@ -253,7 +253,7 @@ def _check_token(target: _CheckTarget) -> CheckResult:
     return CheckResult("ok", "hooks use the token of this protection")
 
 
-def _accepts_token(home: Home, running: Running) -> bool:
+def _accepts_token(home: Home, running: RunFile) -> bool:
     """Tell whether a Hub accepts the token of its home; True if it does not answer."""
     try:
         with connect_hub(home, running, timeout_s=_TIMEOUT_S, retries=0) as hub:
@@ -265,7 +265,9 @@ def _accepts_token(home: Home, running: Running) -> bool:
     return True
 
 
-def _check_canary(service: Service, target: _CheckTarget, found: Registered, *, hub_answers: bool) -> CheckResult:
+def _check_canary(
+    service: Service, target: _CheckTarget, found: RegistrationState, *, hub_answers: bool
+) -> CheckResult:
     """Send a test call through each hook that runs before a call."""
     hooks = _calling_hooks(target, found)
     if not hooks:
@@ -274,9 +276,9 @@ def _check_canary(service: Service, target: _CheckTarget, found: Registered, *, 
     return max(results, key=lambda one: ("ok", "warning", "problem").index(one.state))
 
 
-def _calling_hooks(target: _CheckTarget, found: Registered) -> list[Hook]:
+def _calling_hooks(target: _CheckTarget, found: RegistrationState) -> list[Hook]:
     """Return the hooks that run before a call. A plugin has one, with the URL of its wire file."""
-    event = CALLING_EVENTS[target.planner.name].lower()
+    event = BEFORE_CALL_EVENTS[target.planner.name].lower()
     if target.protection.form == "plugin" and not found.faults:
         headers = {"Authorization": f"Bearer {target.wire.token}", "X-Remit-Session": token_hex(32)}
         return [Hook(event, target.wire.path, {"url": target.wire.url, "headers": headers})]
@@ -286,31 +288,31 @@ def _calling_hooks(target: _CheckTarget, found: Registered) -> list[Hook]:
 def _send_canary(service: Service, target: _CheckTarget, hook: Hook, *, hub_answers: bool) -> CheckResult:
     if not hub_answers and "url" in hook.says:
         return CheckResult("warning", "not tested: the Hub does not answer where the hook connects", _START_HUB)
-    inside = target.path.absolute() / FOLDER
+    inside = target.path.absolute() / PROTECTIONS_FOLDER
     folder = target.protection.folder or str(inside)
     canary = new_canary(target.planner.name, folder, str(inside))
-    sent = send(hook, canary, HOOK_ADAPTERS[target.planner.name], hook_variable, folder)
+    sent = send_canary(hook, canary, HOOK_ADAPTERS[target.planner.name], get_hook_variable, folder)
     if not hub_answers and sent.answer == "blocked":
         return CheckResult("warning", "the Hub does not answer, and the hook blocks calls, as it must", _START_HUB)
     return _check_denial(service, target, sent)
 
 
-def _check_denial(service: Service, target: _CheckTarget, sent: Sent) -> CheckResult:
+def _check_denial(service: Service, target: _CheckTarget, sent: CanaryResult) -> CheckResult:
     if sent.answer != "refused":
         said = {"let through": "a call that must be denied is let through", "blocked": "blocked without a receipt"}
         return CheckResult("problem", f"{said.get(sent.answer, 'no answer')}: {sent.why}", target.advice)
     means = service.governor.means
-    session_id = refusal_in(means.reader, sent.receipt_id, means.keys.refresh(), CANARY_TOOL)
+    session_id = find_denial(means.reader, sent.receipt_id, means.keys.refresh(), CANARY_TOOL)
     if session_id is None:
         advice = "Check which Hub answers there: remit doctor; then: remit ledger check"
         return CheckResult("problem", f"denied, but its receipt {sent.receipt_id} is not in this ledger", advice)
-    service.governor.run(End(session_id))
+    service.governor.run(EndSession(session_id))
     return CheckResult("ok", f"denied through the hook itself, with receipt {sent.receipt_id}")
 
 
 def _check_other_hooks(planner: Planner, targets: Sequence[_CheckTarget], ours: Sequence[Hook]) -> CheckResult:
     """Look for other hooks that run before a call."""
-    found = hooks_of_others(planner.name, [target.place for target in targets], ours)
+    found = find_other_hooks(planner.name, [target.place for target in targets], ours)
     if not found:
         return CheckResult("ok", "no other hook can change a call after the decision")
     where = ", ".join(dict.fromkeys("/".join(Path(hook.path).parts[-2:]) for hook in found))
@@ -320,9 +322,9 @@ def _check_other_hooks(planner: Planner, targets: Sequence[_CheckTarget], ours: 
 
 def _check_processes(planner: Planner, protections: Sequence[Protection]) -> CheckResult:
     """Look for running assistants that bypass their hooks. They cannot bypass managed settings."""
-    over_http = any(one.form == "http" and not excepts_hub(one) for one in protections)
+    over_http = any(one.form == "http" and not sets_no_proxy(one) for one in protections)
     folders = [one.folder for one in protections]
-    found = suspects(planner.name, planner.program, running_processes(), folders, over_http=over_http)
+    found = find_suspects(planner.name, planner.program, running_processes(), folders, over_http=over_http)
     if any(one.level == "managed" for one in protections):
         found = [one for one in found if one.effect != "bypassing"]
     for effect, result in _EFFECTS.items():
@@ -332,7 +334,7 @@ def _check_processes(planner: Planner, protections: Sequence[Protection]) -> Che
     return CheckResult("ok", f"no running {planner.title} bypasses its hooks")
 
 
-def _process_list(found: Sequence[Suspect]) -> str:
+def _process_list(found: Sequence[SuspectProcess]) -> str:
     return ", ".join(f"{one.pid} ({one.option})" for one in found)
 
 
@@ -341,7 +343,7 @@ def _check_evidence(service: Service, planner: Planner, protections: Sequence[Pr
     means = service.governor.means
     since = min(one.made_at for one in protections)
     governed = governed_sessions(means.reader, planner.name)
-    told = recent(means.reader, governed, planner.name, means.keys.refresh(), since)
+    told = recent_findings(means.reader, governed, planner.name, means.keys.refresh(), since)
     if told.bypassed:
         said = f"{len(told.bypassed)} calls bypassed their hooks: {', '.join(told.bypassed[:3])}"
         return Check("evidence", "problem", said, f"See them in the dashboard, then: remit reconcile {planner.name}")

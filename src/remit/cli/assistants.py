@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from remit.assistants.install.plan import Wire
-from remit.assistants.records import FOLDER, SCRIPT_NAME, wire_name
+from remit.assistants.install.plan import HookConnection
+from remit.assistants.records import PROTECTIONS_FOLDER, SCRIPT_NAME, wire_name
 from remit.config import user_home
 from remit.errors import FieldInvalid
 from remit.hub.auth import hook_token, proof_key
@@ -66,10 +66,10 @@ def get_program_version(name: str, named: str | None) -> str:
     return match[1] if match else ""
 
 
-def make_wire(home: str, protection: str, assistant: str, *, hub_url: str, hub_token: str) -> Wire:
+def make_wire(home: str, protection: str, assistant: str, *, hub_url: str, hub_token: str) -> HookConnection:
     """Return how the hooks of a protection reach the Hub. `home` is the real path of the home."""
-    folder = Path(home, FOLDER)
-    return Wire(
+    folder = Path(home, PROTECTIONS_FOLDER)
+    return HookConnection(
         protection=protection,
         assistant=assistant,
         url=f"{hub_url}/v1/hooks/{assistant}/{protection}",

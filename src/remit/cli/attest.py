@@ -13,7 +13,7 @@ from remit.cli.homes import open_command_home, open_ledger_reader
 from remit.cli.options import common_options
 from remit.cli.render import note, show_data, show_facts, spinner
 from remit.errors import BrokenChain, SessionNotFound
-from remit.ledger.keys import keyring_of
+from remit.ledger.keys import build_keyring
 from remit.schemas.proxy import AttestAnswer
 
 __all__ = ["attest"]
@@ -56,7 +56,7 @@ def _newest_session(home: str | None, *, as_json: bool) -> tuple[str, Keyring]:
     """Return the id of the newest session, empty if there is none, and the keys of the ledger."""
     with open_ledger_reader(home, as_json=as_json) as rows:
         sessions = rows.latest_sessions(limit=1)
-        return sessions[0].id if sessions else "", keyring_of(rows.keys())
+        return sessions[0].id if sessions else "", build_keyring(rows.keys())
 
 
 def _show(answer: AttestAnswer, *, as_json: bool) -> None:

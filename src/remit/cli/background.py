@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from remit.claims.shapes import encode
+from remit.claims.types import encode
 from remit.cli.errors import report_errors
 from remit.cli.homes import open_command_home
 from remit.cli.render import detect_lost_output, note, show_data
@@ -32,7 +32,7 @@ from remit.errors import (
     StateError,
 )
 from remit.ledger.home import Home, open_home
-from remit.server.record import Running, ServiceName, all_running
+from remit.server.run_files import RunFile, ServiceName, all_running
 
 __all__ = [
     "NAMES",
@@ -160,7 +160,7 @@ def _as_stored(asked: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
     return json.loads(encode(dict(asked)))
 
 
-def terminate_services(home: Home, *services: ServiceName) -> list[Running]:
+def terminate_services(home: Home, *services: ServiceName) -> list[RunFile]:
     """Stop all running services of these names over a home, and return those that were running."""
     stopping = _list_running(home, services)
     for _, running in stopping:
@@ -175,7 +175,7 @@ def terminate_services(home: Home, *services: ServiceName) -> list[Running]:
     return [running for _, running in stopping]
 
 
-def _list_running(home: Home, services: Sequence[ServiceName]) -> list[tuple[ServiceName, Running]]:
+def _list_running(home: Home, services: Sequence[ServiceName]) -> list[tuple[ServiceName, RunFile]]:
     return [(service, running) for service in services for running in all_running(home, service)]
 
 

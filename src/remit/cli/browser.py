@@ -13,7 +13,7 @@ from remit.cli.connect import get_hub_token, get_running_hub, open_hub_home
 from remit.cli.options import common_options
 from remit.cli.render import note, show_data
 from remit.errors import StateMissing
-from remit.hub.opening import write_opening
+from remit.hub.redirect_page import write_redirect_page
 
 __all__ = ["open_dashboard"]
 
@@ -36,7 +36,7 @@ def open_dashboard(*, is_printed: bool, home: str | None, as_json: bool) -> None
         dashboard = f"{get_running_hub(opened).listening}/dashboard"
         address = f"{dashboard}?token={get_hub_token(opened)}"
         if not is_printed:
-            _browse(write_opening(opened, address))
+            _browse(write_redirect_page(opened, address))
     if as_json:
         return show_data({"ok": True, "dashboard": dashboard} | ({"address": address} if is_printed else {}))
     if is_printed:

@@ -19,7 +19,7 @@ from remit.config import home_path, load_settings
 from remit.errors import HubUnavailable, ServiceUnavailable, StateMissing
 from remit.ledger.home import Home, open_home
 from remit.server.hosts import is_wildcard
-from remit.server.record import Running, load_running
+from remit.server.run_files import RunFile, load_running
 
 __all__ = [
     "PROXY_ADVICE",
@@ -51,7 +51,7 @@ def open_hub_home(option: str | None, *, as_json: bool) -> Iterator[Home]:
             yield home
 
 
-def get_running_hub(home: Home) -> Running:
+def get_running_hub(home: Home) -> RunFile:
     """Return the Hub of a home that was started last. Raises `HubUnavailable` if none is running."""
     running = load_running(home, "hub")
     if running is None:
@@ -72,7 +72,7 @@ def get_hub_token(home: Home) -> str:
 
 
 def connect_hub(
-    home: Home, running: Running, *, timeout_s: float = 10.0, retries: int = 3, keyring: Keyring | None = None
+    home: Home, running: RunFile, *, timeout_s: float = 10.0, retries: int = 3, keyring: Keyring | None = None
 ) -> Hub:
     """Return a client of a running Hub."""
     return Hub(running.listening, get_hub_token(home), timeout_s=timeout_s, retries=retries, keyring=keyring)
@@ -95,7 +95,7 @@ PROXY_ADVICE: Final[Mapping[str, str]] = {
 }
 
 
-def local_address(running: Running) -> str:
+def local_address(running: RunFile) -> str:
     """Return the URL of a proxy for this machine: the loopback address if it listens on all addresses."""
     where = urlsplit(running.listening)
     if not is_wildcard(where.hostname or ""):
@@ -103,14 +103,14 @@ def local_address(running: Running) -> str:
     return f"{where.scheme}://{'[::1]' if ':' in (where.hostname or '') else '127.0.0.1'}:{where.port}"
 
 
-def connect_proxy(home: Home, running: Running, *, timeout_s: float = 10.0, retries: int = 3) -> Proxy:
+def connect_proxy(home: Home, running: RunFile, *, timeout_s: float = 10.0, retries: int = 3) -> Proxy:
     """Return a client of a running proxy."""
     ca, token = _authority_path(home, running), load_settings(home).proxy_token
     return Proxy(local_address(running), ca=ca, token=token, timeout_s=timeout_s, retries=retries)
 
 
 @contextmanager
-def explain_proxy_failure(home: Home, running: Running) -> Iterator[None]:
+def explain_proxy_failure(home: Home, running: RunFile) -> Iterator[None]:
     """Replace `ServiceUnavailable` by an error with the reason, if the reason can be found."""
     try:
         yield
@@ -123,7 +123,7 @@ def explain_proxy_failure(home: Home, running: Running) -> Iterator[None]:
         raise refused from None
 
 
-def diagnose_proxy(home: Home, running: Running) -> str:
+def diagnose_proxy(home: Home, running: RunFile) -> str:
     """Return why a running proxy did not answer, a key of `PROXY_ADVICE`; empty for any other reason."""
     where = urlsplit(local_address(running))
     if where.scheme != "https":
@@ -159,7 +159,7 @@ def _is_closed_by_peer(spoken: ssl.SSLSocket) -> bool:
         return True
 
 
-def _authority_path(home: Home, running: Running) -> str | None:
+def _authority_path(home: Home, running: RunFile) -> str | None:
     """Return the path of the home's authority for a proxy that uses TLS; None if there is none."""
     if not running.listening.startswith("https:") or not home.exists("tls"):
         return None

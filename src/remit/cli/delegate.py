@@ -15,8 +15,8 @@ from remit.cli.mission_options import certificate_confirmation, mission_options
 from remit.cli.options import ListCommand, common_options
 from remit.cli.render import show_data
 from remit.cli.resources import resolve_path, resolve_scope, starting_directory
-from remit.governor.delegate import Delegate, Delegated
-from remit.governor.sessions import Look
+from remit.governor.delegate import Delegate, DelegateResult
+from remit.governor.sessions import GetSession
 
 __all__ = ["delegate"]
 
@@ -67,7 +67,7 @@ def delegate(
         scope = resolve_scope(resource_scope)
         start = None if cwd is None else resolve_path(cwd, "$.cwd")
     with open_service(home, as_json=as_json) as service:
-        parent = service.governor.run(Look(session_id)).passport.mission
+        parent = service.governor.run(GetSession(session_id)).passport.mission
         requested = _mission(
             parent,
             agent_id=agent_id,
@@ -107,7 +107,7 @@ def _mission(parent: Mission, **requested: Any) -> Mission:  # noqa: ANN401 - ch
     return parse_mission(members)
 
 
-def _show(delegated: Delegated, claims: dict[str, Any], request: str, *, as_json: bool) -> None:
+def _show(delegated: DelegateResult, claims: dict[str, Any], request: str, *, as_json: bool) -> None:
     said = delegated.receipt.claims
     if not delegated.permits or delegated.passport is None:
         code = delegated.refusal or said.internal_denial_code or "policy_denied"

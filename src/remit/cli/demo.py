@@ -41,11 +41,11 @@ from remit.cli.render import TerminalConsole, show_data
 from remit.errors import ServiceUnavailable
 from remit.governor.attest import Attest
 from remit.governor.evaluate import Evaluate
-from remit.governor.issue import Issue, Order
-from remit.governor.sessions import Start
+from remit.governor.issue import IssuePassport, PassportRequest
+from remit.governor.sessions import StartSession
 from remit.policy.call import ToolCall
-from remit.server.record import load_running
-from remit.wiring import Service, build_rehearsal
+from remit.server.run_files import load_running
+from remit.wiring import Service, build_in_memory
 
 __all__ = ["DemoReport", "DemoRun", "Tampering", "demo", "run_against_proxy", "run_in_memory", "verify_run"]
 
@@ -112,10 +112,10 @@ class DemoReport:
 
 def run_in_memory() -> DemoRun:
     """Run the demo in memory. The calls are judged by the same code as any other."""
-    with build_rehearsal() as (governor, key):
-        issued = governor.run(Issue(Order(_demo_mission(_SOMEWHERE), governor.means.new_id("pass"))))
+    with build_in_memory() as (governor, key):
+        issued = governor.run(IssuePassport(PassportRequest(_demo_mission(_SOMEWHERE), governor.means.new_id("pass"))))
         token, now = issued.token, issued.issued_at
-        session_id = governor.run(Start(token)).session.id
+        session_id = governor.run(StartSession(token)).session.id
         answers = [governor.run(Evaluate(session_id, call)) for call in _CALLS]
         attested = governor.run(Attest(session_id, end=True)).attestation.token
     return DemoRun(

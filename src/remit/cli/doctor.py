@@ -14,7 +14,7 @@ from remit.cli.options import common_options
 from remit.cli.render import TerminalConsole, escape_text, show_data
 from remit.config import home_path
 from remit.errors import RemitError, StateError
-from remit.governor.statements import Declare
+from remit.governor.statements import RecordStatement
 from remit.wiring import Service, build_service
 
 __all__ = ["doctor"]
@@ -79,7 +79,7 @@ def _sign_results(service: Service, assistant: str, checks: list[Check]) -> Chec
     """Sign the results: the `checks` that `--json` prints, without this last one."""
     counts = {state: sum(check.state == state for check in checks) for state in _STYLES}
     bad = counts["problem"] > 0
-    statement = Declare(
+    statement = RecordStatement(
         tool=_DOCTOR,
         target=assistant,
         report=[check._asdict() for check in checks],

@@ -30,18 +30,18 @@ from remit.errors import (
     ServiceUnavailable,
     StateMissing,
 )
-from remit.governor.clock import timestamp
-from remit.governor.handshake import SOCKET
+from remit.governor.clock import format_timestamp
+from remit.governor.handshake import SOCKET_NAME
 from remit.governor.verification import load_snapshot
-from remit.ledger.anchor import Anchor, check_mark
-from remit.ledger.embedded import FILE, mark_of, open_rows
+from remit.ledger.anchor import Anchor, check_anchor
+from remit.ledger.embedded import LEDGER_FILE, anchor_mark, open_rows
 from remit.ledger.home import Home, open_home
 from remit.ledger.keyfiles import KeyFiles
-from remit.ledger.keys import keyring_of
-from remit.ledger.rows import Rows
+from remit.ledger.keys import build_keyring
+from remit.ledger.rows import LedgerQueries
 from remit.ledger.sqlite import check_library, connect_reader
 from remit.proxy.authority import check_authorities
-from remit.server.record import Running, ServiceName, all_running
+from remit.server.run_files import RunFile, ServiceName, all_running
 
 __all__ = [
     "Check",
@@ -198,7 +198,7 @@ def _check_files(folder: Home, path: Path) -> int:
         if _is_folder(path / name):
             with folder.folder(name, create=False) as inner:
                 count += _check_files(inner, path / name)
-        elif name == SOCKET:
+        elif name == SOCKET_NAME:
             count += folder.check_socket(name)
         else:
             count += folder.check_file(name)
@@ -233,12 +233,12 @@ def _check_ledger(home: Home) -> Iterator[Check]:
     with ExitStack() as held:
         try:
             mark = Anchor(home).read()  # before the ledger, which is always at or ahead of it
-            if mark is None and not home.exists(FILE):
+            if mark is None and not home.exists(LEDGER_FILE):
                 yield Check("ledger", "warning", "there is none yet", _CREATE)
                 return
             _, rows = held.enter_context(open_rows(home))
             overview = rows.overview()
-            check_mark(mark, mark_of(overview), rows.hash_at)
+            check_anchor(mark, anchor_mark(overview), rows.hash_at)
         except RemitError as error:
             yield Check("ledger", "problem", str(error), advice_for(error))
             return
@@ -249,7 +249,7 @@ def _check_ledger(home: Home) -> Iterator[Check]:
         yield _run_check("clock", lambda: _check_clock(rows))
 
 
-def _check_verification(home: Home, rows: Rows) -> CheckResult:
+def _check_verification(home: Home, rows: LedgerQueries) -> CheckResult:
     """Report up to when the evidence was verified, and the broken chains that are recorded or were found since."""
     broken, sessions = [session.id for session in rows.broken_sessions(limit=_NAMED)], rows.overview().sessions
     snapshot = load_snapshot(home)
@@ -270,30 +270,30 @@ def _check_verification(home: Home, rows: Rows) -> CheckResult:
     of = f"{min(summary.sessions_verified, sessions):,} of {sessions:,} sessions"
     if summary.verified_at is None:
         return CheckResult("warning", f"the first pass is running: {of}", _CHECK)
-    return CheckResult("ok", f"verified up to {timestamp(summary.verified_at * 1000)}, {of}")
+    return CheckResult("ok", f"verified up to {format_timestamp(summary.verified_at * 1000)}, {of}")
 
 
-def _check_keys(home: Home, rows: Rows) -> CheckResult:
+def _check_keys(home: Home, rows: LedgerQueries) -> CheckResult:
     signing = rows.switches().kid
-    believed = list(keyring_of(rows.keys()))
+    believed = list(build_keyring(rows.keys()))
     with home.folder("keys", create=False) as folder:
         KeyFiles(folder).load(signing)
     return CheckResult("ok", f"{len(believed)}, signing {signing}")
 
 
-def _check_kill_switch(rows: Rows) -> CheckResult:
+def _check_kill_switch(rows: LedgerQueries) -> CheckResult:
     if rows.switches().kill_switch:
         return CheckResult("warning", "on: every call is denied", "Turn it off: remit kill-switch off")
     return CheckResult("ok", "off")
 
 
-def _check_clock(rows: Rows) -> CheckResult:
+def _check_clock(rows: LedgerQueries) -> CheckResult:
     """Compare the clock with the newest receipt: if it was set back, timestamps stand still until it catches up."""
     newest = rows.overview().last_receipt_id
     kept = rows.receipt(newest) if newest else None
     if kept is None:
         return CheckResult("ok", "no receipt to compare it with yet")
-    behind = verify_receipt(kept.token, keyring_of(rows.keys())).claims.iat - int(time.time())
+    behind = verify_receipt(kept.token, build_keyring(rows.keys())).claims.iat - int(time.time())
     if behind > _SKEW_S:
         return CheckResult("problem", f"{behind:,} s behind the newest receipt", "Set the clock of this machine.")
     return CheckResult("ok", "not behind the newest receipt")
@@ -329,7 +329,7 @@ def _check_service(home: Home, service: ServiceName) -> list[Check]:
         return [Check(service, "problem", str(error), advice_for(error))]
 
 
-def _check_hub(home: Home, running: Running) -> Check:
+def _check_hub(home: Home, running: RunFile) -> Check:
     try:
         with connect_hub(home, running, timeout_s=_TIMEOUT_S, retries=0) as hub:
             answer = hub.status()
@@ -342,7 +342,7 @@ def _check_hub(home: Home, running: Running) -> Check:
     return Check(_HUB, "ok", f"remit {answer.version} answers at {running.listening}", "")
 
 
-def _check_proxy(home: Home, running: Running) -> Check:
+def _check_proxy(home: Home, running: RunFile) -> Check:
     try:
         with connect_proxy(home, running, timeout_s=_TIMEOUT_S, retries=0) as proxy:
             answer = proxy.health()
@@ -353,7 +353,7 @@ def _check_proxy(home: Home, running: Running) -> Check:
     return Check(_PROXY, "ok", f"remit {answer.version} answers at {running.listening}", "")
 
 
-_SERVICE_CHECKS: Final[Mapping[ServiceName, Callable[[Home, Running], Check]]] = {
+_SERVICE_CHECKS: Final[Mapping[ServiceName, Callable[[Home, RunFile], Check]]] = {
     "hub": _check_hub,
     "proxy": _check_proxy,
 }

@@ -14,9 +14,9 @@ from remit.cli.errors import report_errors
 from remit.cli.render import note
 from remit.config import home_path
 from remit.errors import StateMissing
-from remit.ledger.embedded import FILE, open_rows
+from remit.ledger.embedded import LEDGER_FILE, open_rows
 from remit.ledger.home import Home, open_home
-from remit.ledger.rows import Rows
+from remit.ledger.rows import LedgerQueries
 
 if TYPE_CHECKING:
     from remit.wiring import Service
@@ -36,7 +36,7 @@ def open_command_home(option: str | None, *, as_json: bool, create: bool = False
 
 
 @contextmanager
-def open_ledger_reader(option: str | None, *, as_json: bool) -> Iterator[Rows]:
+def open_ledger_reader(option: str | None, *, as_json: bool) -> Iterator[LedgerQueries]:
     """Open the ledger for reading, while other processes write to it."""
     with open_command_home(option, as_json=as_json) as home, open_rows(home) as (_, rows):
         yield rows
@@ -45,7 +45,7 @@ def open_ledger_reader(option: str | None, *, as_json: bool) -> Iterator[Rows]:
 def require_ledger(path: Path) -> None:
     """Raise `StateMissing` if the home holds no ledger."""
     with open_home(path, create=False) as home:
-        if not home.exists(FILE):
+        if not home.exists(LEDGER_FILE):
             raise StateMissing("the home has no ledger yet: remit issue creates it with the first passport")
 
 

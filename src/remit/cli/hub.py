@@ -16,9 +16,9 @@ from remit.config import (
     HUB_HOSTS,
     HUB_URL,
     check_hub_host,
-    collector,
     home_path,
     load_settings,
+    otlp_endpoint_from_environment,
     parse_hub_url,
     user_home,
 )
@@ -27,7 +27,7 @@ from remit.hub.options import HubOptions
 from remit.ledger.home import open_home
 from remit.server.log import LEVELS
 from remit.wiring.hub import run_hub
-from remit.wiring.ledger_process import end_now
+from remit.wiring.ledger_process import exit_now
 
 __all__ = ["hub", "hub_options"]
 
@@ -82,7 +82,7 @@ def hub(
         return start_and_announce("hub", home, given, options.asked(), as_json=as_json)
     with report_errors(as_json=as_json):
         run_hub(options, lambda url: announce_address("hub", url, os.getpid(), as_json=as_json))
-    return end_now()
+    return exit_now()
 
 
 hub.add_command(proxy, "start")
@@ -112,7 +112,7 @@ def hub_options(
         user_home=user_home(),
         log_level=log_level,
         log_json=not sys.stderr.isatty(),
-        otlp_endpoint=otlp_endpoint or collector(),
+        otlp_endpoint=otlp_endpoint or otlp_endpoint_from_environment(),
     )
 
 

@@ -17,7 +17,16 @@ from remit.claims.attestation import verify_attestation
 from remit.claims.bookmark import verify_bookmark
 from remit.claims.canonical import sha256_hex
 from remit.claims.chain import verifier_id
-from remit.claims.jws import ATTESTATION, BOOKMARK, KEY_CHANGE, KEY_LIMIT, PASSPORT, RECEIPT, Peeked, unsafe_peek
+from remit.claims.jws import (
+    ATTESTATION,
+    BOOKMARK,
+    KEY_CHANGE,
+    KEY_LIMIT,
+    PASSPORT,
+    RECEIPT,
+    UnverifiedToken,
+    unsafe_peek,
+)
 from remit.claims.keys import Keyring, TrustedKey, VerifyingKey
 from remit.claims.passport import Passport
 from remit.claims.public import public_view
@@ -45,10 +54,10 @@ from remit.errors import (
     TokenMalformed,
 )
 from remit.ledger.embedded import open_rows
-from remit.ledger.findings import FAULTS, fault_of_limits, fault_of_period
+from remit.ledger.findings import FAULTS, limits_fault, period_fault
 from remit.ledger.home import open_home
-from remit.ledger.keys import Periods, keyring_of
-from remit.ledger.rows import Rows
+from remit.ledger.keys import KeyPeriods, build_keyring
+from remit.ledger.rows import LedgerQueries
 
 __all__ = ["RECEIPT_KIND", "ExaminedToken", "examine_token", "inspect", "load_keyring"]
 
@@ -109,10 +118,12 @@ class ExaminedToken(NamedTuple):
     error: RemitError | None
     kid: str
     details: _Details
-    peeked: Peeked
+    peeked: UnverifiedToken
 
 
-def examine_token(token: str, peeked: Peeked, keyring: Keyring, rows: Rows | None, now: int) -> ExaminedToken:
+def examine_token(
+    token: str, peeked: UnverifiedToken, keyring: Keyring, rows: LedgerQueries | None, now: int
+) -> ExaminedToken:
     """Verify a token with `keyring`, and look it up in the ledger if there is one."""
     kind, look = _KINDS.get(_typ(peeked), ("", None))
     if look is None:
@@ -131,9 +142,9 @@ def examine_token(token: str, peeked: Peeked, keyring: Keyring, rows: Rows | Non
     return ExaminedToken(kind, None, kid, details, peeked)
 
 
-def _check_period(kind: str, kid: str, details: _Details, rows: Rows) -> None:
+def _check_period(kind: str, kid: str, details: _Details, rows: LedgerQueries) -> None:
     """Raise if the period of the key has ended, and the ledger does not hold the token from before that."""
-    limits = Periods(rows).limits().get(kid, ())
+    limits = KeyPeriods(rows).limits().get(kid, ())
     if not limits:
         return
     if not details.get("in_ledger", details.get("registered")):
@@ -142,15 +153,15 @@ def _check_period(kind: str, kid: str, details: _Details, rows: Rows) -> None:
         limit for limit in limits if kind == _PASSPORT_KIND and details["id"] in rows.signed_after(kid, limit.position)
     ]
     if passed:
-        raise KeyPeriodEnded(FAULTS[fault_of_limits(passed)])
+        raise KeyPeriodEnded(FAULTS[limits_fault(passed)])
 
 
-def _typ(peeked: Peeked) -> str:
+def _typ(peeked: UnverifiedToken) -> str:
     typ = (peeked.header or {}).get("typ")
     return typ.lower().removeprefix("application/") if isinstance(typ, str) else ""
 
 
-def _examine_passport(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:
+def _examine_passport(token: str, keyring: Keyring, rows: LedgerQueries | None, now: int) -> _Details:
     passport = verify_passport_ignoring_time(token, keyring)
     details: dict[str, JSON] = {
         "id": passport.jti,
@@ -166,7 +177,7 @@ def _examine_passport(token: str, keyring: Keyring, rows: Rows | None, now: int)
     return details | {"registered": here, "revoked": _is_revoked(passport, rows), "session": state}
 
 
-def _is_registered(passport: Passport, rows: Rows) -> bool:
+def _is_registered(passport: Passport, rows: LedgerQueries) -> bool:
     """Tell whether the home has issued exactly this token, or started a session with it."""
     registered, token = rows.registered(passport.jti), passport.token
     if registered is not None and registered.hash == sha256_hex(token.encode()):
@@ -177,7 +188,7 @@ def _is_registered(passport: Passport, rows: Rows) -> bool:
     )
 
 
-def _is_revoked(passport: Passport, rows: Rows) -> bool:
+def _is_revoked(passport: Passport, rows: LedgerQueries) -> bool:
     """Tell whether the passport or one that it was delegated from was revoked."""
     jti, parent = passport.jti, passport.parent_jti
     while True:
@@ -190,7 +201,7 @@ def _is_revoked(passport: Passport, rows: Rows) -> bool:
         jti, parent = parent, above.parent if above else None
 
 
-def _examine_receipt(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:
+def _examine_receipt(token: str, keyring: Keyring, rows: LedgerQueries | None, now: int) -> _Details:
     receipt = verify_receipt(token, keyring)
     claims = receipt.claims
     details: dict[str, JSON] = {
@@ -205,7 +216,7 @@ def _examine_receipt(token: str, keyring: Keyring, rows: Rows | None, now: int) 
     stored = rows.receipt(claims.receipt_id)
     if stored is None or stored.token != token:
         return details | {"in_ledger": False}
-    fault = fault_of_period(Periods(rows).limits(), receipt.kid, stored.number)
+    fault = period_fault(KeyPeriods(rows).limits(), receipt.kid, stored.number)
     if fault is not None:
         raise KeyPeriodEnded(FAULTS[fault])
     return details | {
@@ -216,13 +227,13 @@ def _examine_receipt(token: str, keyring: Keyring, rows: Rows | None, now: int) 
     }
 
 
-def _examine_attestation(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:  # noqa: ARG001 - one signature
+def _examine_attestation(token: str, keyring: Keyring, rows: LedgerQueries | None, now: int) -> _Details:  # noqa: ARG001 - one signature
     claims = verify_attestation(token, keyring)
     details: dict[str, JSON] = {"id": claims.jti, "issuer": claims.iss, "session": claims.session_id}
     return details if rows is None else details | {"in_ledger": token in rows.attestations(claims.session_id)}
 
 
-def _examine_key_change(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:  # noqa: ARG001 - one signature
+def _examine_key_change(token: str, keyring: Keyring, rows: LedgerQueries | None, now: int) -> _Details:  # noqa: ARG001 - one signature
     change = verify_key_change(token, keyring)
     details: dict[str, JSON] = {"id": change.jti, "predecessor": change.predecessor, "successor": change.successor.kid}
     if rows is None:
@@ -230,7 +241,7 @@ def _examine_key_change(token: str, keyring: Keyring, rows: Rows | None, now: in
     return details | {"in_ledger": token in [record.change for record in rows.keys()]}  # noqa: SIM118 - not a dictionary
 
 
-def _examine_key_limit(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:  # noqa: ARG001 - one signature
+def _examine_key_limit(token: str, keyring: Keyring, rows: LedgerQueries | None, now: int) -> _Details:  # noqa: ARG001 - one signature
     limit = verify_key_limit(token, keyring)
     details: dict[str, JSON] = {"id": limit.jti, "key": limit.kid, **limit.position._asdict()}
     if limit.distrusted_from is not None:
@@ -238,14 +249,14 @@ def _examine_key_limit(token: str, keyring: Keyring, rows: Rows | None, now: int
     return details if rows is None else details | {"in_ledger": token in [record.token for record in rows.limits()]}
 
 
-def _examine_bookmark(token: str, keyring: Keyring, rows: Rows | None, now: int) -> _Details:  # noqa: ARG001 - one signature
+def _examine_bookmark(token: str, keyring: Keyring, rows: LedgerQueries | None, now: int) -> _Details:  # noqa: ARG001 - one signature
     head, _ = verify_bookmark(token, keyring)
     session_id = head.lineage.grant_id
     details: dict[str, JSON] = {"session": session_id, "place": head.length}
     return details if rows is None else details | {"in_ledger": rows.bookmark(session_id) == token}
 
 
-_KINDS: Final[Mapping[str, tuple[str, Callable[[str, Keyring, Rows | None, int], _Details] | None]]] = {
+_KINDS: Final[Mapping[str, tuple[str, Callable[[str, Keyring, LedgerQueries | None, int], _Details] | None]]] = {
     PASSPORT.typ: (_PASSPORT_KIND, _examine_passport),
     RECEIPT.typ: (RECEIPT_KIND, _examine_receipt),
     ATTESTATION.typ: ("attestation", _examine_attestation),
@@ -306,7 +317,9 @@ def _show_public(examined: ExaminedToken, view: dict[str, JSON] | None, *, as_js
 
 
 @contextmanager
-def _open_keys(home: str | None, key: Path | None, peeked: Peeked) -> Iterator[tuple[Keyring, Rows | None]]:
+def _open_keys(
+    home: str | None, key: Path | None, peeked: UnverifiedToken
+) -> Iterator[tuple[Keyring, LedgerQueries | None]]:
     """Return the keys to verify with, and the ledger if there is a home."""
     if key is not None:
         yield load_keyring(key, (peeked.claims or {}).get("iss")), None
@@ -318,7 +331,7 @@ def _open_keys(home: str | None, key: Path | None, peeked: Peeked) -> Iterator[t
         except StateMissing:
             yield Keyring([]), None
             return
-        yield keyring_of(rows.keys()), rows
+        yield build_keyring(rows.keys()), rows
 
 
 def _as_json(examined: ExaminedToken) -> dict[str, Any]:

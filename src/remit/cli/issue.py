@@ -22,7 +22,7 @@ from remit.cli.profile import load_profile, mission_of
 from remit.cli.render import note, show_data
 from remit.cli.resources import resolve_path, resolve_scope, starting_directory
 from remit.errors import FieldInvalid
-from remit.governor.issue import Issue, Order
+from remit.governor.issue import IssuePassport, PassportRequest
 from remit.policy.scope import literal_entry
 from remit.profiles.compiling import remarks_on
 from remit.wiring import Service
@@ -148,4 +148,6 @@ def issue_registered(
     service: Service, mission: Mission, *, lifetime_s: int | None = None, bound_to: Confirmation | None = None
 ) -> Passport:
     """Issue a passport of the home, and return it after its registration is durable."""
-    return service.governor.run(Issue(Order(mission, f"pass:{secrets.token_hex(16)}", lifetime_s, bound_to)))
+    return service.governor.run(
+        IssuePassport(PassportRequest(mission, f"pass:{secrets.token_hex(16)}", lifetime_s, bound_to))
+    )

@@ -23,9 +23,9 @@ from remit.errors import FieldInvalid, RemitError
 from remit.governor.keys import DistrustKey, RotateKey
 from remit.governor.revoke import CloseRevoked
 from remit.governor.statements import limit_statement
-from remit.ledger.keys import distrusted_from, keyring_of, limit_ids, limits_of
+from remit.ledger.keys import build_keyring, distrusted_from, key_limit_ids, load_key_limits
 from remit.ledger.records import KeyRecord
-from remit.ledger.rows import Rows
+from remit.ledger.rows import LedgerQueries
 from remit.wiring import Service
 
 __all__ = ["keys"]
@@ -56,8 +56,8 @@ def _list_command(*, home: str | None, as_json: bool) -> None:
     return None
 
 
-def _distrusted_since(rows: Rows) -> dict[str, int]:
-    return distrusted_from(limits_of(rows.limits(), keyring_of(rows.keys())))
+def _distrusted_since(rows: LedgerQueries) -> dict[str, int]:
+    return distrusted_from(load_key_limits(rows.limits(), build_keyring(rows.keys())))
 
 
 def _key_data(record: KeyRecord, signing: str, distrusted: Mapping[str, int]) -> dict[str, Any]:
@@ -90,9 +90,9 @@ def _rotate_command(*, home: str | None, as_json: bool) -> None:
 def _sign_limit_statements(service: Service) -> Iterator[None]:
     """Sign a statement about each key period that ends in the block."""
     reader = service.reader
-    before = limit_ids(reader.limits(), keyring_of(reader.keys()))
+    before = key_limit_ids(reader.limits(), build_keyring(reader.keys()))
     yield
-    for limit in limits_of(reader.limits(), keyring_of(reader.keys())):
+    for limit in load_key_limits(reader.limits(), build_keyring(reader.keys())):
         if limit.jti not in before:
             try:
                 service.governor.run(limit_statement(limit))
@@ -186,7 +186,7 @@ def _export_command(*, form: Literal["jwks", "pem"], out: Path | None, home: str
     Example: remit keys export --out remit.jwks
     """
     with open_ledger_reader(home, as_json=as_json) as rows:
-        trusted_keys, distrusted = [trusted.key for trusted in keyring_of(rows.keys())], _distrusted_since(rows)
+        trusted_keys, distrusted = [trusted.key for trusted in build_keyring(rows.keys())], _distrusted_since(rows)
         jwks = {"keys": [key.to_jwk() for key in trusted_keys]}
         pem = "".join(key.to_pem().decode("ascii") for key in trusted_keys)
         text = pem if form == "pem" else json.dumps(jwks, indent=2) + "\n"

@@ -13,13 +13,13 @@ from remit.cli.homes import open_command_home, open_ledger_reader
 from remit.cli.options import common_options
 from remit.cli.render import escape_text, progress_bar, show_data, show_facts, spinner
 from remit.errors import EvidenceError, RemitError
-from remit.governor.statements import Declare
+from remit.governor.statements import RecordStatement
 from remit.ledger.backup import backup
 from remit.ledger.check import check_ledger
-from remit.ledger.findings import Finding, Report
+from remit.ledger.findings import LedgerFinding, LedgerReport
 from remit.ledger.records import Overview
-from remit.ledger.restore import Restored, restore
-from remit.ledger.rows import Rows
+from remit.ledger.restore import RestoreResult, restore
+from remit.ledger.rows import LedgerQueries
 from remit.wiring import build_service
 
 __all__ = ["ledger"]
@@ -61,7 +61,7 @@ def _overview_data(overview: Overview) -> dict[str, Any]:
     return overview._asdict()
 
 
-def _keys_data(rows: Rows) -> dict[str, Any]:
+def _keys_data(rows: LedgerQueries) -> dict[str, Any]:
     return {"keys": [record.kid for record in rows.keys()], "kill_switch": rows.switches().kill_switch}  # noqa: SIM118
 
 
@@ -113,7 +113,7 @@ def _restore_command(*, file: Path, accept_loss: bool, home: str | None, as_json
     )
 
 
-def _sign_restore(home: str, restored: Restored) -> str | None:
+def _sign_restore(home: str, restored: RestoreResult) -> str | None:
     """Sign a statement about what was restored and lost into the ledger. Return its receipt id, None on failure."""
     overview = restored.overview
     lost = restored.lost_receipts > 0 or not restored.anchored
@@ -126,7 +126,7 @@ def _sign_restore(home: str, restored: Restored) -> str | None:
         "anchored": restored.anchored,
     }
     reason = f"the ledger was restored with {overview.receipts} receipts"
-    statement = Declare(
+    statement = RecordStatement(
         tool="remit.restore",
         target=overview.ledger_id,
         report=report,
@@ -168,14 +168,14 @@ def _check_command(*, home: str | None, as_json: bool) -> None:
     raise SystemExit(NO if report.found else DONE)
 
 
-def _report_data(report: Report) -> dict[str, Any]:
+def _report_data(report: LedgerReport) -> dict[str, Any]:
     findings = [finding._asdict() for finding in report.findings]
     said = f"{report.found:,} findings in the ledger"
     head = failure(said, EvidenceError.code) if report.found else {"ok": True}
     return head | report._asdict() | {"findings": findings}
 
 
-def _show_report(report: Report) -> None:
+def _show_report(report: LedgerReport) -> None:
     facts = {name: f"{getattr(report, name):,}" for name in ("receipts", "sessions", "attestations", "keys")}
     mark, style = (f"BROKEN {report.found:,} findings", "red") if report.found else ("VERIFIED", "green")
     show_facts(facts, mark=mark, style=style)
@@ -185,7 +185,7 @@ def _show_report(report: Report) -> None:
         click.echo(f"... and {report.found - _MAX_SHOWN:,} more: remit ledger check --json")
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: LedgerFinding) -> str:
     place = finding.session_id or "ledger"
     number = f" receipt {finding.receipt}" if finding.receipt else ""
     return f"{place}{number}: {finding.sentence} ({finding.fault})"

@@ -20,7 +20,7 @@ from remit.cli.errors import report_errors
 from remit.cli.options import common_options
 from remit.cli.render import note, show_data, show_facts
 from remit.cli.resources import resolve_path, resolve_scope
-from remit.config import user_path
+from remit.config import expand_user_path
 from remit.errors import FieldInvalid, InputError, quote
 from remit.profiles.compiling import compile_profile, remarks_on
 from remit.profiles.lines import MAX_BYTES, decode_profile
@@ -79,7 +79,7 @@ def profile_folder(profile: Profile, start: str) -> str:
 
 def _expand_path(named: str) -> str:
     try:
-        return user_path(named)
+        return expand_user_path(named)
     except InputError as error:
         raise FieldInvalid(error.problem, place="--profile") from None
 
@@ -147,7 +147,7 @@ def _init_command(*, name: str, path: str, force: bool, home: str | None, as_jso
     Example: remit profile init --template read-only
     """
     with report_errors(as_json=as_json):
-        file = Path(user_path(path))
+        file = Path(expand_user_path(path))
         _write(file, template(name).encode(), force=force)
     if as_json:
         return show_data({"ok": True, "path": str(file), "template": name})
@@ -228,7 +228,7 @@ def _check_command(*, path: str, home: str | None, as_json: bool) -> None:  # no
 
 def load_profile(path: str) -> LoadedProfile:
     """Load the profile in a file. Raises if it cannot be read or breaks a rule."""
-    named = user_path(path)
+    named = expand_user_path(path)
     if not os.path.lexists(named):
         missing = FieldInvalid(f"{named} does not exist", place=Path(named).name)
         missing.add_note("Write one with: remit profile init")

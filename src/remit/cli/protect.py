@@ -14,13 +14,13 @@ from rich.text import Text
 
 import remit
 from remit.assistants.doctor.evidence import governed_sessions
-from remit.assistants.install.install import Undone, install, intact, uninstall
-from remit.assistants.install.naming import adopted_id, protection_id
-from remit.assistants.install.plan import Level, Place, Plan, Planner, Wire
-from remit.assistants.records import OnTamper, Protection, Protections, script_text
+from remit.assistants.install.install import UndoneFile, install, load_intact, uninstall
+from remit.assistants.install.naming import protection_id, shared_protection_id
+from remit.assistants.install.plan import HookConnection, InstallTarget, Level, Plan, Planner
+from remit.assistants.records import OnTamper, Protection, Protections, hook_script_text
 from remit.assistants.registry import PLANNERS
 from remit.claims.mission import EVERYTHING, Mission
-from remit.claims.shapes import encode
+from remit.claims.types import encode
 from remit.cli.assistants import check_folder, find_program, get_program_version, make_wire
 from remit.cli.background import start_service
 from remit.cli.errors import NO, report_errors
@@ -31,12 +31,12 @@ from remit.cli.profile import PROFILE_FILE, ChosenProfile, choose_profile, profi
 from remit.cli.render import TerminalConsole, escape_text, note, show_data, show_facts
 from remit.cli.resources import resolve_path, resolve_scope
 from remit.cli.setup import prepare_home
-from remit.config import assistant_config, ensure_token, home_path, load_settings, user_home
+from remit.config import assistant_config_folder, ensure_token, home_path, load_settings, user_home
 from remit.errors import FieldInvalid, HomeUnsafe, ProtectionNotFound, StateMissing
-from remit.governor.sessions import End
+from remit.governor.sessions import EndSession
 from remit.ledger.home import Home
 from remit.profiles.compiling import compile_profile, remarks_on
-from remit.server.record import load_running
+from remit.server.run_files import load_running
 
 __all__ = [
     "ProtectionSummary",
@@ -57,7 +57,7 @@ _WIDE_LEVELS: Final[dict[Level, str]] = {
 _GIT_PATHS: Final = (".git/config", ".git/hooks", ".git/info")
 
 
-def confirm_wide_settings(planner: Planner, place: Place, *, yes: bool, as_json: bool) -> None:
+def confirm_wide_settings(planner: Planner, place: InstallTarget, *, yes: bool, as_json: bool) -> None:
     """Ask for confirmation if the settings apply beyond one folder. Raises without a terminal and `--yes`."""
     wide = _WIDE_LEVELS.get(place.level)
     if wide is None or yes:
@@ -81,7 +81,7 @@ def end_sessions(home: str | None, protection: Protection, *, as_json: bool) -> 
         # Sessions of subagents end with their parent.
         running = [session for session in ours if session.state == "active" and session.parent is None]
         for session in running:
-            service.governor.run(End(session.id))
+            service.governor.run(EndSession(session.id))
     return len(running)
 
 
@@ -145,7 +145,7 @@ def show_protected(summary: ProtectionSummary, *, as_json: bool) -> None:
     return _show_list("next", _steps(summary))
 
 
-def show_undone(title: str, protection: Protection, undone: Sequence[Undone], *, as_json: bool) -> None:
+def show_undone(title: str, protection: Protection, undone: Sequence[UndoneFile], *, as_json: bool) -> None:
     """Print what was removed."""
     if as_json:
         files = [one._asdict() for one in undone]
@@ -236,7 +236,7 @@ class _InstallRequest(NamedTuple):
     """The assistant, and where its hooks are installed."""
 
     planner: Planner
-    place: Place
+    place: InstallTarget
     on_tamper: OnTamper = "end"
 
 
@@ -337,11 +337,11 @@ def _parse_options(planner: Planner, level: Level | None, scope: str | None, man
     known_home = user_home()
     if known_home is None:
         raise StateMissing("this user has no home directory: set HOME")
-    place = Place(
+    place = InstallTarget(
         level=meant,
         folder=_folder(scope, meant),
         user_home=known_home,
-        config=assistant_config(planner.variable),
+        config=assistant_config_folder(planner.variable),
         managed=managed and resolve_path(managed, "--managed-dir"),
     )
     return _InstallRequest(planner, place)
@@ -388,19 +388,19 @@ def _install(
     """Write the hooks and store the protection."""
     protections = Protections(opened)
     with protections.locked():
-        protections.put_script(script_text().encode("utf-8"))
+        protections.put_script(hook_script_text().encode("utf-8"))
         name = request.planner.name
 
-        def make_own_wire(protection: str) -> Wire:
+        def make_own_wire(protection: str) -> HookConnection:
             return make_wire(opened.path, protection, name, hub_url=hub.url, hub_token=hub.token)
 
         own = make_own_wire(protection_id(name, request.place, opened.path))
         wire, plan = own, request.planner.plan(request.place, own)
-        shared = adopted_id(plan) if request.place.level == "project" else None
+        shared = shared_protection_id(plan) if request.place.level == "project" else None
         if shared is not None and _is_free(protections, shared, request):
             wire = make_own_wire(shared)
             plan = request.planner.plan(request.place, wire)
-        known = intact(protections, wire.protection)
+        known = load_intact(protections, wire.protection)
         protection = Protection(
             id=wire.protection,
             assistant=name,
@@ -431,7 +431,7 @@ def _next_generation(known: Protection | None) -> int:
 
 def _is_free(protections: Protections, protection: str, request: _InstallRequest) -> bool:
     """Tell whether the id in shared settings is not used for another place in this home."""
-    known = intact(protections, protection)
+    known = load_intact(protections, protection)
     return (
         not protections.holds(protection)
         if known is None
@@ -439,7 +439,9 @@ def _is_free(protections: Protections, protection: str, request: _InstallRequest
     )
 
 
-def _guarded_paths(request: _InstallRequest, chosen: ChosenProfile, plan: Plan, wire: Wire) -> tuple[str, ...]:
+def _guarded_paths(
+    request: _InstallRequest, chosen: ChosenProfile, plan: Plan, wire: HookConnection
+) -> tuple[str, ...]:
     """Return the guarded paths, each as a link and resolved: calls may name either."""
     here = str(Path(request.place.folder, PROFILE_FILE)) if request.place.folder else f"**/{PROFILE_FILE}"
     named = (

@@ -10,11 +10,11 @@ from remit.cli.background import announce_address, start_and_announce, stop_serv
 from remit.cli.errors import report_errors
 from remit.cli.options import common_options
 from remit.cli.render import note
-from remit.config import collector, home_path, user_home
+from remit.config import home_path, otlp_endpoint_from_environment, user_home
 from remit.proxy.options import ProxyOptions
 from remit.server.hosts import is_wildcard
 from remit.server.log import LEVELS
-from remit.wiring.ledger_process import end_now
+from remit.wiring.ledger_process import exit_now
 from remit.wiring.proxy import run_proxy
 
 __all__ = ["proxy"]
@@ -87,7 +87,7 @@ def proxy(
         options = ProxyOptions(
             home=str(home_path(home)),
             user_home=user_home(),
-            otlp_endpoint=otlp_endpoint or collector(),
+            otlp_endpoint=otlp_endpoint or otlp_endpoint_from_environment(),
             log_json=not sys.stderr.isatty(),
             **chosen,
         )
@@ -98,4 +98,4 @@ def proxy(
         if is_wildcard(options.host):
             note("listening on all addresses of this machine: allow the names that clients use with --allowed-host")
         run_proxy(options, lambda url: announce_address("proxy", url, os.getpid(), as_json=as_json))
-    return end_now()
+    return exit_now()

@@ -8,11 +8,11 @@ from typing import Final
 import click
 from rich.text import Text
 
-from remit.assistants.doctor.evidence import Governed, governed_sessions
+from remit.assistants.doctor.evidence import GovernedSession, governed_sessions
 from remit.assistants.reconcile.calls import Call, TranscriptReader
-from remit.assistants.reconcile.coverage import Difference, Mismatched
-from remit.assistants.reconcile.reconcile import Reconciled, hold_against
-from remit.assistants.reconcile.selection import Selected, named, of_ledger
+from remit.assistants.reconcile.coverage import Difference, MismatchedReceipt
+from remit.assistants.reconcile.reconcile import Reconciliation, reconcile_transcripts
+from remit.assistants.reconcile.selection import SelectedTranscripts, select_by_path, select_from_ledger
 from remit.assistants.records import Protection, Protections
 from remit.assistants.registry import ASSISTANTS
 from remit.claims.receipt import SignedReceipt
@@ -20,7 +20,7 @@ from remit.cli.errors import DONE, NO, failure, report_errors
 from remit.cli.homes import require_ledger
 from remit.cli.options import common_options
 from remit.cli.render import TerminalConsole, escape_text, note, show_data, show_facts, spinner
-from remit.config import assistant_config, home_path, user_home
+from remit.config import assistant_config_folder, home_path, user_home
 from remit.errors import FieldInvalid, SessionNotFound, StateMissing
 from remit.ledger.home import open_home
 from remit.wiring import Service, build_service
@@ -102,15 +102,15 @@ def _protections(path: Path, assistant: str) -> dict[str, Protection]:
 def _select(
     reader: TranscriptReader,
     paths: Sequence[Path],
-    governed: Sequence[Governed],
+    governed: Sequence[GovernedSession],
     protections: dict[str, Protection],
     days: int,
-) -> Selected:
+) -> SelectedTranscripts:
     if paths:
-        return named(reader, paths, governed, protections)
+        return select_by_path(reader, paths, governed, protections)
     oldest = int(time.time() * 1000) - days * _DAY_MS
     recent = [one for one in governed if any(each.seen_wall_ms >= oldest for each in one.sessions)]
-    selected = of_ledger(reader, _config(reader), governed, recent, protections)
+    selected = select_from_ledger(reader, _config(reader), governed, recent, protections)
     if not selected.transcripts and not selected.missing:
         nothing = SessionNotFound(f"the ledger has no session of {reader.name}, and there is no transcript")
         nothing.add_note(f"Protect it first: remit protect {reader.name}; or name a transcript.")
@@ -119,21 +119,21 @@ def _select(
 
 
 def _config(reader: TranscriptReader) -> Path:
-    named_folder, user = assistant_config(reader.variable), user_home()
+    named_folder, user = assistant_config_folder(reader.variable), user_home()
     if not named_folder and user is None:
         raise StateMissing(f"this user has no home directory: name the transcripts, or set {reader.variable}")
     return Path(named_folder) if named_folder else Path(user or "") / reader.folder
 
 
 def _reconcile(
-    service: Service, assistant: str, governed: Sequence[Governed], selected: Selected
-) -> tuple[Reconciled, SignedReceipt]:
+    service: Service, assistant: str, governed: Sequence[GovernedSession], selected: SelectedTranscripts
+) -> tuple[Reconciliation, SignedReceipt]:
     means = service.governor.means
-    found = hold_against(means.reader, means.keys.refresh(), assistant, governed, selected)
+    found = reconcile_transcripts(means.reader, means.keys.refresh(), assistant, governed, selected)
     return found, service.governor.run(found.statement()).receipt
 
 
-def _show(found: Reconciled, receipt: SignedReceipt, *, as_json: bool) -> None:
+def _show(found: Reconciliation, receipt: SignedReceipt, *, as_json: bool) -> None:
     if as_json:
         statement = found.statement()
         head = failure(statement.reason, statement.code) if statement.code else {"ok": True}
@@ -147,7 +147,7 @@ def _show(found: Reconciled, receipt: SignedReceipt, *, as_json: bool) -> None:
     return None
 
 
-def _facts(found: Reconciled) -> dict[str, str]:
+def _facts(found: Reconciliation) -> dict[str, str]:
     coverage = found.coverage
     facts = {
         "assistant": found.assistant,
@@ -185,7 +185,7 @@ _EXPLANATIONS: Final = {
 }
 
 
-def _finding_lines(found: Reconciled) -> Iterator[str]:
+def _finding_lines(found: Reconciliation) -> Iterator[str]:
     """Yield the findings, one per line, and what to do about each kind."""
     kinds = {
         _UNRECEIPTED: [*map(_line, found.coverage.unreceipted)],
@@ -210,5 +210,5 @@ def _line(call: Call) -> str:
     return escape_text(f"{call.at or 'at an unknown time'}  {call.tool or 'unknown tool'}  {call.id}{by} ({said})")
 
 
-def _mismatch_line(one: Mismatched) -> str:
+def _mismatch_line(one: MismatchedReceipt) -> str:
     return f"{_line(one.call)}; {escape_text(one.receipt_id)}: {', '.join(_DIFFERENCES[name] for name in one.differs)}"

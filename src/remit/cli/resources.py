@@ -13,7 +13,7 @@ from typing import Final
 
 from remit.claims.mission import EVERYTHING, escape_path, literal_path
 from remit.cli.render import note
-from remit.config import user_path
+from remit.config import expand_user_path
 from remit.errors import FieldInvalid, InputError, quote
 from remit.policy.call import Effect
 from remit.policy.scope import build_scope, covers, literal_entry
@@ -36,7 +36,7 @@ def resolve_path(text: str, place: str) -> str:
     if not text or "\0" in text:
         raise FieldInvalid("is not a path", place=place)
     try:
-        path = user_path(text)
+        path = expand_user_path(text)
         real = os.path.realpath(path)
     except InputError as error:
         raise FieldInvalid(error.problem, place=place) from None

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from remit.claims.keys import Keyring
-from remit.claims.shapes import ID_STRING
+from remit.claims.types import ID_STRING
 from remit.cli.homes import open_service
 from remit.cli.options import common_options
 from remit.cli.render import note, show_data, show_facts
@@ -18,7 +18,7 @@ from remit.cli.token_input import read_token_argument, verify_passport_ignoring_
 from remit.errors import FieldInvalid, SessionNotFound
 from remit.governor.revoke import RevokePassport, RevokeSession
 from remit.ledger.records import Session
-from remit.ledger.rows import Rows
+from remit.ledger.rows import LedgerQueries
 
 __all__ = ["revoke"]
 
@@ -70,12 +70,12 @@ def _parse_id(text: str, keyring: Keyring) -> tuple[str, bool]:
     return text, False
 
 
-def _is_known(passport_id: str, rows: Rows) -> bool:
+def _is_known(passport_id: str, rows: LedgerQueries) -> bool:
     """Tell whether a passport was used here, or issued for a delegate."""
     return rows.session(passport_id) is not None or rows.delegation_to(passport_id) is not None
 
 
-def _first_session(session: Session, reader: Rows) -> str:
+def _first_session(session: Session, reader: LedgerQueries) -> str:
     """Return the id of the first session of a lineage."""
     above: Session | None = session
     while above is not None and above.parent is not None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from remit.assistants.install.retoken import Retokened, replace_tokens
+from remit.assistants.install.retoken import TokenReplacement, replace_tokens
 from remit.assistants.records import Protection, Protections
 from remit.cli.background import NAMES
 from remit.cli.render import note
@@ -20,7 +20,7 @@ from remit.config import TokenName, load_settings, rotate_token
 from remit.errors import ServiceError, ServiceRefused
 from remit.hub.auth import hook_token, proof_key, shared_hook_token
 from remit.ledger.home import Home
-from remit.server.record import Running, ServiceName, all_running
+from remit.server.run_files import RunFile, ServiceName, all_running
 
 __all__ = ["rotate"]
 
@@ -49,7 +49,7 @@ def rotate(home: Home, name: TokenName) -> str:
     return token
 
 
-def _wait_for_hub(hub: Running, token: str) -> None:
+def _wait_for_hub(hub: RunFile, token: str) -> None:
     """Wait until a Hub accepts the token; print a warning if it does not in time."""
     deadline = time.monotonic() + _WAIT_S
     why = _refusal(hub, token)
@@ -64,7 +64,7 @@ def _wait_for_hub(hub: Running, token: str) -> None:
         note(f"the Hub at {hub.listening} accepts the new token, and refuses the old one")
 
 
-def _refusal(hub: Running, token: str) -> str:
+def _refusal(hub: RunFile, token: str) -> str:
     """Return why a Hub may not have the new token; empty if it has accepted it."""
     try:
         with Hub(hub.listening, token, timeout_s=_WAIT_S, retries=0) as client:
@@ -77,7 +77,7 @@ def _refusal(hub: Running, token: str) -> str:
     return ""
 
 
-def _send_sighup(running: Running) -> None:
+def _send_sighup(running: RunFile) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.kill(running.pid, signal.SIGHUP)
 
@@ -103,7 +103,7 @@ def _secrets(before: str, after: str, protection: str) -> dict[str, str]:
     }
 
 
-def _note_unfinished(one: Retokened) -> None:
+def _note_unfinished(one: TokenReplacement) -> None:
     protection = one.protection
     again = f"remit protect {protection.assistant} --settings {protection.level}{_where(protection)}"
     if one.why:

@@ -17,12 +17,12 @@ from remit.config import (
     ensure_token,
     home_path,
     load_settings,
-    numeric_url,
     parse_hub_url,
     set_hub_url,
+    without_localhost,
 )
 from remit.server.hosts import url_host
-from remit.server.record import all_running
+from remit.server.run_files import all_running
 
 __all__ = ["OPENED_BY", "PreparedHome", "prepare_home", "setup"]
 
@@ -101,7 +101,7 @@ def _new_url(before: str, host: str | None, port: int | None) -> str:
     stored_host, stored_port = parse_hub_url(before)
     if host is not None:
         check_hub_host(host, "--host")
-    return numeric_url(f"http://{url_host(host or stored_host)}:{stored_port if port is None else port}")
+    return without_localhost(f"http://{url_host(host or stored_host)}:{stored_port if port is None else port}")
 
 
 def _show(path: Path, prepared: PreparedHome, unit: Unit | None, *, as_json: bool) -> None:

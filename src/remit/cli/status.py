@@ -10,7 +10,7 @@ from remit.cli.errors import report_errors
 from remit.cli.export import check_writable, is_stdout, print_chunks, write_chunks
 from remit.cli.options import common_options
 from remit.cli.render import show_data, show_facts
-from remit.config import user_path
+from remit.config import expand_user_path
 from remit.schemas.hub import StatusAnswer, VerificationAnswer
 
 __all__ = ["status", "verification_summary"]
@@ -42,7 +42,7 @@ def status(*, export: str | None, home: str | None, as_json: bool) -> None:
 
 def _export(given: str, home: str | None, *, as_json: bool) -> None:
     with report_errors(as_json=as_json):
-        file = user_path(given) if given else ""
+        file = expand_user_path(given) if given else ""
         if given != _STDOUT:
             check_writable(file)
     with open_hub_client(home, as_json=as_json) as hub:

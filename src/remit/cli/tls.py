@@ -8,7 +8,7 @@ import click
 from remit.cli.homes import open_command_home
 from remit.cli.options import common_options
 from remit.cli.render import show_data, show_facts
-from remit.config import user_path
+from remit.config import expand_user_path
 from remit.errors import FieldInvalid, HomeUnsafe
 from remit.ledger.home import open_home
 from remit.proxy.authority import issue_client
@@ -40,7 +40,7 @@ def _client_command(*, name: str, out: Path, days: int, home: str | None, as_jso
     """
     with open_command_home(home, as_json=as_json, create=True) as opened:
         made = issue_client(opened, name, datetime.now(UTC), lifetime=timedelta(days=days))
-        with open_home(Path(user_path(str(out)))) as folder:
+        with open_home(Path(expand_user_path(str(out)))) as folder:
             if folder.names():
                 raise FieldInvalid(f"the folder {out} is not empty: name a new one", place="--out")
             try:

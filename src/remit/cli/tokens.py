@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 import click
 
-from remit.assistants.records import ANY_ID
+from remit.assistants.records import PROTECTION_ID
 from remit.cli.homes import open_command_home
 from remit.cli.options import common_options
 from remit.cli.render import show_data
@@ -48,7 +48,7 @@ def token(
 def _show_hook(home: str | None, protection: str | None, *, rotate: bool, as_json: bool) -> None:
     if rotate:
         raise click.UsageError("hook tokens are derived from the Hub token; rotate that: remit token hub --rotate")
-    if protection is None or not ANY_ID.fullmatch(protection):
+    if protection is None or not PROTECTION_ID.fullmatch(protection):
         raise click.UsageError("name the protection that remit doctor shows, as in: remit token hook prot-0123456789ab")
     with open_command_home(home, as_json=as_json, create=True) as opened:
         made = hook_token(ensure_token(opened, "hub"), protection)

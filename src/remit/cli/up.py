@@ -20,11 +20,11 @@ from remit.cli.hub import hub_options
 from remit.cli.options import common_options
 from remit.cli.render import detect_lost_output, note, show_data, show_facts
 from remit.cli.setup import OPENED_BY, prepare_home
-from remit.config import collector, home_path, user_home
+from remit.config import home_path, otlp_endpoint_from_environment, user_home
 from remit.errors import ServiceUnavailable
 from remit.ledger.home import Home
 from remit.proxy.options import ProxyOptions
-from remit.server.record import ServiceName
+from remit.server.run_files import ServiceName
 
 __all__ = ["up"]
 
@@ -77,7 +77,9 @@ def _service_options(home: str | None, port: int | None, proxy_port: int) -> _Se
     """Return, for each service, its command line options and those of them that differ from the defaults."""
     path = home_path(home)
     hub = hub_options(home, port=port)
-    proxy = ProxyOptions(home=str(path), port=proxy_port, user_home=user_home(), otlp_endpoint=collector())
+    proxy = ProxyOptions(
+        home=str(path), port=proxy_port, user_home=user_home(), otlp_endpoint=otlp_endpoint_from_environment()
+    )
     return {
         "hub": ({"home": path, "host": hub.host, "port": hub.port}, hub.asked()),
         "proxy": ({"home": path, "port": proxy_port}, proxy.asked()),

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from remit.claims.shapes import encode, shape
 from remit.claims.strictjson import parse_object
+from remit.claims.types import convert, encode
 from remit.client.response_checks import CheckContext
 from remit.schemas.shared import Answer, HealthAnswer, Request
 
@@ -39,7 +39,7 @@ class Call(Generic[_Answer]):
 def read_back(request: _Request) -> tuple[_Request, bytes]:
     """Return a request as the service will decode it, and its JSON."""
     body = encode(request)
-    return shape(type(request), parse_object(body, exact_integers=True)), body
+    return convert(type(request), parse_object(body, exact_integers=True)), body
 
 
 def accept_any(_answer: Answer, _context: CheckContext) -> None:

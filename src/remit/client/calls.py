@@ -16,8 +16,8 @@ from remit.claims.canonical import canonicalize_arguments
 from remit.claims.mission import Mission
 from remit.claims.passport import Confirmation
 from remit.claims.receipt import Digest
-from remit.claims.shapes import ID_STRING
 from remit.claims.strictjson import parse_object
+from remit.claims.types import ID_STRING
 from remit.client.call import Call, accept_any, read_back
 from remit.client.response_checks import (
     CheckContext,

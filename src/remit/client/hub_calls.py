@@ -12,8 +12,8 @@ from msgspec import to_builtins
 
 from remit.claims.canonical import canonicalize_arguments
 from remit.claims.jws import unsafe_peek
-from remit.claims.shapes import shape
 from remit.claims.strictjson import parse_object
+from remit.claims.types import convert
 from remit.client import calls
 from remit.client.call import Call, accept_any
 from remit.client.hub_response_checks import check_observation
@@ -21,13 +21,13 @@ from remit.client.response_checks import CheckContext, require
 from remit.schemas.hub import (
     CheckAnswer,
     Event,
-    MissionAsked,
+    HubStartAnswer,
+    HubStartRequest,
     ObserveAnswer,
     ObserveRequest,
-    SessionTold,
-    SourceTold,
-    StartAnswer,
-    StartRequest,
+    RequestedMission,
+    SessionInfo,
+    SourceInfo,
     StatusAnswer,
 )
 from remit.schemas.proxy import AttestAnswer
@@ -41,30 +41,30 @@ _KEY_BYTES: Final = 16
 def _body(request: Request) -> bytes:
     """Return the JSON of a request that satisfies the rules of the service. Values without exact JSON are refused."""
     body = canonicalize_arguments(to_builtins(request))
-    shape(type(request), parse_object(body, exact_integers=True))
+    convert(type(request), parse_object(body, exact_integers=True))
     return body
 
 
 def start(
-    source: SourceTold, *, session: SessionTold | None = None, mission: MissionAsked | None = None
-) -> Call[StartAnswer]:
+    source: SourceInfo, *, session: SessionInfo | None = None, mission: RequestedMission | None = None
+) -> Call[HubStartAnswer]:
     """Start the session of a source and a session key. Starting it again returns the same session."""
 
-    def check(answer: StartAnswer, _context: CheckContext) -> None:
+    def check(answer: HubStartAnswer, _context: CheckContext) -> None:
         require(answer.source.get("type") == source.type, "is another source", "$.source.type")
         jti = (unsafe_peek(answer.token).claims or {}).get("jti")
         require(jti == answer.ardur_session_id, "is not that of the passport", "$.ardur_session_id")
 
-    request = StartRequest(source=source, session=session, mission=mission)
-    return Call("POST", "/v1/sessions/start", StartAnswer, check, _body(request))
+    request = HubStartRequest(source=source, session=session, mission=mission)
+    return Call("POST", "/v1/sessions/start", HubStartAnswer, check, _body(request))
 
 
 def observe(
-    source: SourceTold,
+    source: SourceInfo,
     event: Event,
     *,
-    session: SessionTold | None = None,
-    mission: MissionAsked | None = None,
+    session: SessionInfo | None = None,
+    mission: RequestedMission | None = None,
     idempotency_key: str | None = None,
 ) -> Call[ObserveAnswer]:
     """Report an event, and ask for its receipt.
@@ -82,7 +82,7 @@ def observe(
 
 
 def check(
-    source: SourceTold, event: Event, *, session: SessionTold | None = None, mission: MissionAsked | None = None
+    source: SourceInfo, event: Event, *, session: SessionInfo | None = None, mission: RequestedMission | None = None
 ) -> Call[CheckAnswer]:
     """Ask for the decision on an event without recording it."""
     request = _observe_request(source, event, session, mission, None)
@@ -106,7 +106,7 @@ def export() -> Call[Answer]:
 
 
 def _observe_request(
-    source: SourceTold, event: Event, session: SessionTold | None, mission: MissionAsked | None, key: str | None
+    source: SourceInfo, event: Event, session: SessionInfo | None, mission: RequestedMission | None, key: str | None
 ) -> ObserveRequest:
     return ObserveRequest(
         source=source,

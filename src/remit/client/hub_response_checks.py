@@ -10,7 +10,7 @@ from typing import Any, Final
 from remit.claims.canonical import canonicalize_arguments, sha256_hex
 from remit.claims.receipt import Receipt, verify_receipt
 from remit.client.response_checks import CheckContext, require
-from remit.schemas.hub import Event, ObserveAnswer, ObserveRequest, SourceTold
+from remit.schemas.hub import Event, ObserveAnswer, ObserveRequest, SourceInfo
 
 __all__ = ["check_observation"]
 
@@ -52,7 +52,7 @@ def check_observation(
     require(known, "was given for another event", "$.receipt.jwt")
 
 
-def _check_consistency(answer: ObserveAnswer, source: SourceTold) -> None:
+def _check_consistency(answer: ObserveAnswer, source: SourceInfo) -> None:
     """Raise for a PERMIT that another field contradicts, and for a review of another source or session."""
     permits, receipt, review = answer.decision == "PERMIT", answer.receipt, answer.session_review
     require(receipt.receipt_id == answer.receipt_id, "is of another receipt", "$.receipt_id")

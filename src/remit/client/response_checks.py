@@ -15,7 +15,7 @@ from remit.claims.jws import unsafe_peek
 from remit.claims.keys import Keyring
 from remit.claims.mission import Mission, parse_mission
 from remit.claims.passport import verify_passport
-from remit.claims.receipt import LineageBudgetDelta, Receipt, named_tool, verify_receipt
+from remit.claims.receipt import LineageBudgetDelta, Receipt, receipt_tool_name, verify_receipt
 from remit.errors import FieldInvalid
 from remit.schemas.proxy import (
     AttestAnswer,
@@ -112,7 +112,7 @@ def check_evaluation(
         require(
             receipt.arguments_hash.lower() == sha256_hex(canonical_arguments), "is about other arguments", "$.receipt"
         )
-        require(receipt.tool == named_tool(request.tool_name), "is about another tool", "$.receipt")
+        require(receipt.tool == receipt_tool_name(request.tool_name), "is about another tool", "$.receipt")
         require(not has_random_key or context.is_fresh(receipt.iat), "is older than the request", "$.receipt")
         known = context.seen_receipts.remember(receipt.receipt_id, request.idempotency_key or "")
         require(known, "was given for another request", "$.receipt")

@@ -17,19 +17,26 @@ from remit.claims.canonical import sha256_hex
 from remit.claims.mission import Mission
 from remit.claims.receipt import SignedReceipt
 from remit.errors import KillSwitchOn, LedgerUnavailable, PassportError, RequestConflict, SessionNotFound
+from remit.governor.assistant_sessions import ContinueAssistantSession, get_main_session, last_main_session
+from remit.governor.context import Context
 from remit.governor.delegate import Delegate
-from remit.governor.evaluate import Answer, Evaluate, Prejudged, evaluate, prejudge
-from remit.governor.leads import ContinueAssistantSession, get_main_session, last_main_session
+from remit.governor.evaluate import Evaluate, Evaluation, Prejudged, evaluate, prejudge
 from remit.governor.lifecycle import account_of, is_stopped
-from remit.governor.means import Means
 from remit.governor.receipts import clip
-from remit.governor.sessions import End, Look, Start
+from remit.governor.sessions import EndSession, GetSession, StartSession
 from remit.governor.sources import Reporter
-from remit.ledger.port import Transaction
 from remit.ledger.records import Delegation, Session
+from remit.ledger.store import Transaction
 from remit.policy.call import ToolCall
 
-__all__ = ["Actor", "AssistantEvaluation", "Begin", "Finish", "Govern", "last_child_session"]
+__all__ = [
+    "Actor",
+    "AssistantEvaluation",
+    "BeginAssistantSession",
+    "EndAssistantSession",
+    "EvaluateAssistantCall",
+    "last_child_session",
+]
 
 _ENDED: Final[tuple[SessionState, ...]] = ("ended",)
 # How often a subagent can be started again after it has ended.
@@ -57,11 +64,11 @@ class AssistantEvaluation(NamedTuple):
     """The answer to a call, and the session it was made in."""
 
     session_id: str
-    answer: Answer
+    answer: Evaluation
 
 
 @dataclass(frozen=True)
-class Govern:
+class EvaluateAssistantCall:
     """Decide on a call that an assistant or a subagent is about to make."""
 
     actor: Actor
@@ -70,14 +77,14 @@ class Govern:
     envelope: str
     prejudged: Prejudged | None = None
 
-    async def prejudge(self, context: Means) -> "Govern":
+    async def prejudge(self, context: Context) -> "EvaluateAssistantCall":
         """Return the request with the findings of this process, if the actor's session is cached; see `prejudge`."""
         name = main = context.sources.get(self.actor.reporter.binding, "")
         if main and self.actor.agent:
             name = context.sources.get(_cache_key(main, self.actor.agent), "")
         return replace(self, prejudged=(await prejudge(context, self._request(name))).prejudged) if name else self
 
-    def learn(self, context: Means, governed: AssistantEvaluation) -> None:
+    def learn(self, context: Context, governed: AssistantEvaluation) -> None:
         """Cache the session of the actor."""
         binding = self.actor.reporter.binding
         if not self.actor.agent:
@@ -85,7 +92,7 @@ class Govern:
         elif main := context.sources.get(binding, ""):
             context.note_source(_cache_key(main, self.actor.agent), governed.session_id)
 
-    async def run(self, context: Means) -> AssistantEvaluation:
+    async def run(self, context: Context) -> AssistantEvaluation:
         """Evaluate the call in the session of the actor, which is started if there is none."""
         main = await get_main_session(context, self.actor.reporter)
         if self.actor.agent:
@@ -102,7 +109,7 @@ class Govern:
             skip_states = () if started.session.state in _ENDED else _ENDED
         raise LedgerUnavailable("the sessions of this assistant end faster than they can be started")
 
-    async def _run_for_agent(self, context: Means, main: str) -> AssistantEvaluation:
+    async def _run_for_agent(self, context: Context, main: str) -> AssistantEvaluation:
         key = _cache_key(main, self.actor.agent)
         child = context.sources.get(key, "")
         for turn in range(_MAX_TURNS):
@@ -117,7 +124,7 @@ class Govern:
                     session = await context.aside(partial(context.reader.session, main))
                     if session is None:
                         raise SessionNotFound("no session has this id")
-                    return AssistantEvaluation(main, Answer(delegated, None, repeated=False, session=session))
+                    return AssistantEvaluation(main, Evaluation(delegated, None, repeated=False, session=session))
                 child = delegated
             answer = (await evaluate(context, self._request(child), skip_states=_ENDED)) if child else None
             if child and answer is None and (await context.transact(partial(_is_child_stopped, child=child))):
@@ -178,7 +185,7 @@ def _first_release_delegation(transaction: Transaction, main: str, agent: str, t
 
 
 async def _get_child_session(
-    context: Means, actor: Actor, main: str, turn: int, envelope: str
+    context: Context, actor: Actor, main: str, turn: int, envelope: str
 ) -> str | SignedReceipt | None:
     """Return the session of a subagent, starting it if necessary.
 
@@ -191,10 +198,10 @@ async def _get_child_session(
         # A session that has expired or was revoked is not replaced by a new one: it denies the call itself.
         there = await context.transact(lambda transaction: transaction.session(known.child) is not None)
         return known.child if there else (await _start_child(context, known.passport))
-    looked = await Look(main).run(context)
+    looked = await GetSession(main).run(context)
     if looked.session.state in _ENDED:
         main = (await ContinueAssistantSession(actor.reporter).run(context)).session.id
-        looked = await Look(main).run(context)
+        looked = await GetSession(main).run(context)
     if not looked.passport.mission.max_tool_calls:
         return None
     mission = _narrow(looked.passport.mission, looked.session, actor)
@@ -207,9 +214,9 @@ async def _get_child_session(
     return await _start_child(context, delegated.passport)
 
 
-async def _start_child(context: Means, passport: str) -> str:
+async def _start_child(context: Context, passport: str) -> str:
     try:
-        return (await Start(passport, by_source=True).run(context)).session.id
+        return (await StartSession(passport, by_source=True).run(context)).session.id
     except (KillSwitchOn, PassportError):
         return ""
 
@@ -242,30 +249,30 @@ def _is_killed(transaction: Transaction, main: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Begin:
+class BeginAssistantSession:
     """Start the main session of an assistant if there is none, or continue the last one if it has ended."""
 
     reporter: Reporter
 
-    def learn(self, context: Means, name: str) -> None:
+    def learn(self, context: Context, name: str) -> None:
         """Cache the session of the assistant."""
         context.note_source(self.reporter.binding, name)
 
-    async def run(self, context: Means) -> str:
+    async def run(self, context: Context) -> str:
         """Return the session id. A session that is used up, expired or revoked is not replaced."""
         name = await get_main_session(context, self.reporter)
-        if (await Look(name).run(context)).session.state in _ENDED:
+        if (await GetSession(name).run(context)).session.state in _ENDED:
             name = (await ContinueAssistantSession(self.reporter).run(context)).session.id
         return name
 
 
 @dataclass(frozen=True)
-class Finish:
+class EndAssistantSession:
     """End the session of the actor and return it; None if there is none."""
 
     actor: Actor
 
-    async def run(self, context: Means) -> Session | None:
+    async def run(self, context: Context) -> Session | None:
         """Find the session and end it."""
         reporter, agent = self.actor.reporter, self.actor.agent
 
@@ -276,4 +283,4 @@ class Finish:
             return last_child_session(transaction, main, agent) if main and agent else main
 
         name: str = await context.transact(work)
-        return (await End(name).run(context)) if name else None
+        return (await EndSession(name).run(context)) if name else None

@@ -17,15 +17,15 @@ from remit.claims.chain import Head, walk_chain
 from remit.claims.keys import Keyring
 from remit.claims.merkle import Frontier, hash_leaf
 from remit.errors import BrokenChain, RemitError
-from remit.governor.clock import timestamp
-from remit.governor.lifecycle import quarantine, touched
-from remit.governor.means import Means
+from remit.governor.clock import format_timestamp
+from remit.governor.context import Context
+from remit.governor.lifecycle import count_elapsed, quarantine
 from remit.governor.rate import report_skipped
-from remit.governor.sessions import End, Look, get_session, reload_session
-from remit.ledger.findings import Limits, check_period, fault_of_period
-from remit.ledger.keys import Periods
-from remit.ledger.port import Reader, Transaction
-from remit.ledger.records import Kept, Session, unverified_kid
+from remit.governor.sessions import EndSession, GetSession, get_session, reload_session
+from remit.ledger.findings import Limits, check_period, period_fault
+from remit.ledger.keys import KeyPeriods
+from remit.ledger.records import Session, StoredReceipt, unverified_kid
+from remit.ledger.store import Reader, Transaction
 
 __all__ = ["Attest", "AttestResult", "ChainVerification", "verify_from", "verify_stored"]
 
@@ -56,14 +56,14 @@ class Attest:
     session_id: str
     end: bool = False
 
-    async def run(self, context: Means) -> AttestResult:
+    async def run(self, context: Context) -> AttestResult:
         """Verify the chain, then sign and store the attestation."""
         if self.end:
-            await End(self.session_id).run(context)
+            await EndSession(self.session_id).run(context)
         await report_skipped(context, self.session_id, at_once=True)
-        looked = await Look(self.session_id).run(context)
+        looked = await GetSession(self.session_id).run(context)
         # Only what is durable: concurrent calls are left to the next attestation.
-        session = touched((await reload_session(context, looked.session)), context.now)
+        session = count_elapsed((await reload_session(context, looked.session)), context.now)
         # Reload the keys: another process may have rotated them.
         verified: ChainVerification = await context.aside(
             lambda: verify_stored(context.reader, session, context.keys.refresh())
@@ -79,7 +79,7 @@ class Attest:
 
     def _keep(
         self,
-        context: Means,
+        context: Context,
         transaction: Transaction,
         session: Session,
         summary: SessionSummary,
@@ -107,7 +107,7 @@ class Attest:
         transaction.put_attestation(session.id, signed.claims.jti, signed.token, bookmark)
         return signed
 
-    def _quarantine(self, context: Means, transaction: Transaction) -> None:
+    def _quarantine(self, context: Context, transaction: Transaction) -> None:
         """Quarantine the session, unless its chain was found broken before."""
         session = get_session(transaction, self.session_id)
         if not session.broken:
@@ -120,8 +120,8 @@ def _summary(session: Session, mission: str) -> SessionSummary:
         agent_id=session.actor,
         mission=mission,
         state=session.state,
-        started_at=timestamp(session.started_ms),
-        ended_at=None if session.ended_ms is None else timestamp(session.ended_ms),
+        started_at=format_timestamp(session.started_ms),
+        ended_at=None if session.ended_ms is None else format_timestamp(session.ended_ms),
         budget_used={
             "tool_calls": session.used,
             "duration_s": max(0, session.lifetime_ms // 1000 - session.duration_left_s),
@@ -142,7 +142,7 @@ def verify_from(
     Whether the chain ends at the head of `session` is checked once the end is reached or a receipt is missing. A
     receipt that its key signed after the end of the key's period breaks the chain.
     """
-    limits = Periods(reader).limits()
+    limits = KeyPeriods(reader).limits()
     head, tally, _, fresh = before
     start = head.length if head else 0
     end = min(session.length, start + limit)
@@ -181,7 +181,7 @@ def _verified_by_bookmark(reader: Reader, session: Session, keyring: Keyring) ->
 
     The bookmark of a key whose period has ended is not used, because it may have been signed after that.
     """
-    nothing, limits = ChainVerification(None, Tally(), None, 0), Periods(reader).limits()
+    nothing, limits = ChainVerification(None, Tally(), None, 0), KeyPeriods(reader).limits()
     token = reader.bookmark(session.id)
     if token is None or unverified_kid(token) in limits:
         return nothing
@@ -202,7 +202,7 @@ def _merkle_root(reader: Reader, head: Head, limits: Limits) -> str | None:
     """
     tree = Frontier()
     for stored in _stored_receipts(reader, head.lineage.grant_id, 0, head.length):
-        if limits and fault_of_period(limits, unverified_kid(stored.token), stored.number):
+        if limits and period_fault(limits, unverified_kid(stored.token), stored.number):
             return None
         tree.append(hash_leaf(stored.token.encode()))
     return tree.root().hex() if tree.size == head.length else None
@@ -213,7 +213,7 @@ def _belongs_to(head: Head, session: Session) -> bool:
     return (grant_id, actor, trace_id, run_nonce) == (session.id, session.actor, session.trace_id, session.run_nonce)
 
 
-def _stored_receipts(reader: Reader, session_id: str, after: int, end: int) -> Iterator[Kept]:
+def _stored_receipts(reader: Reader, session_id: str, after: int, end: int) -> Iterator[StoredReceipt]:
     """Yield the receipts with sequence numbers above `after` up to `end`, reading one page at a time."""
     while after < end:
         page = reader.receipts(session_id, after=after, limit=min(_PAGE, end - after))

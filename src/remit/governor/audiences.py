@@ -9,8 +9,8 @@ from typing import Final
 
 from remit.claims.passport import OBSERVE_AUDIENCE, Passport
 from remit.errors import AudienceMismatch
-from remit.ledger.port import Reader
 from remit.ledger.records import Session, Source
+from remit.ledger.store import Reader
 
 __all__ = ["HOOK_KEY", "check_client", "check_delegable"]
 

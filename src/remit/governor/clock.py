@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-__all__ = ["Clock", "Moment", "SystemClock", "elapsed_between", "parse_timestamp", "timestamp"]
+__all__ = ["Clock", "Moment", "SystemClock", "elapsed_between", "format_timestamp", "parse_timestamp"]
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -63,7 +63,7 @@ def elapsed_between(boot: str, mono_ms: int, wall_ms: int, now: Moment) -> int:
     return max(0, now.wall_ms - wall_ms)
 
 
-def timestamp(wall_ms: int) -> str:
+def format_timestamp(wall_ms: int) -> str:
     """Format wall-clock milliseconds as an RFC 3339 timestamp in UTC, as used in receipts."""
     return f"{_second(wall_ms // 1000)}.{wall_ms % 1000:03d}Z"
 

@@ -8,31 +8,31 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from remit.governor.context import Context
 from remit.governor.lifecycle import MAX_CLOSED, TRANSITIONS, close, close_delegates, has_open_delegates
-from remit.governor.means import Means
-from remit.ledger.port import Transaction
 from remit.ledger.records import Session
+from remit.ledger.store import Transaction
 
-__all__ = ["FinishClosing", "close_all_delegates", "close_delegates_of", "close_killed", "close_some_delegates"]
+__all__ = ["CloseOpenDelegates", "close_all_delegates", "close_delegates_of", "close_killed", "close_some_delegates"]
 
 _PAGE: Final = 100
 
 
-async def close_all_delegates(context: Means, session: Session) -> None:
+async def close_all_delegates(context: Context, session: Session) -> None:
     """Close all delegates of a session, if it is in a final state."""
     more = has_open_delegates(session)
     while more:
         more = await close_some_delegates(context, session.id)
 
 
-async def close_delegates_of(context: Means, names: Sequence[str]) -> None:
+async def close_delegates_of(context: Context, names: Sequence[str]) -> None:
     """Close all delegates of these sessions, which are in a final state."""
     for name in names:
         while await close_some_delegates(context, name):
             pass
 
 
-async def close_some_delegates(context: Means, session_id: str) -> bool:
+async def close_some_delegates(context: Context, session_id: str) -> bool:
     """Close some delegates of a session in a final state; return whether there are more."""
 
     def work(transaction: Transaction) -> bool:
@@ -47,7 +47,7 @@ async def close_some_delegates(context: Means, session_id: str) -> bool:
     return more
 
 
-async def close_killed(context: Means) -> None:
+async def close_killed(context: Context) -> None:
     """Close the sessions that the kill switch has stopped. Their calls are already denied."""
     more = True
     while more:
@@ -56,7 +56,7 @@ async def close_killed(context: Means) -> None:
             await close_all_delegates(context, last)
 
 
-def _close_some(context: Means, transaction: Transaction) -> tuple[Session | None, bool]:
+def _close_some(context: Context, transaction: Transaction) -> tuple[Session | None, bool]:
     """Close some of the stopped sessions; return the last one if there may be more, and whether there may be."""
     now, switches, left = context.now, transaction.switches, MAX_CLOSED
     session: Session | None = None
@@ -72,10 +72,10 @@ def _close_some(context: Means, transaction: Transaction) -> tuple[Session | Non
 
 
 @dataclass(frozen=True)
-class FinishClosing:
+class CloseOpenDelegates:
     """Close the delegates left open by a crash; return the number of sessions that had any."""
 
-    async def run(self, context: Means) -> int:
+    async def run(self, context: Context) -> int:
         """Find sessions in a final state with open delegates, and close these."""
         found, after = 0, 0
         while page := (await context.aside(partial(context.reader.unsettled_sessions, after=after, limit=_PAGE))):

@@ -11,25 +11,25 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from remit.claims.canonical import canonicalize_arguments, sha256_hex
-from remit.claims.receipt import Digest, PolicyDecision, Receipt, SignedReceipt, Step, named_tool
+from remit.claims.receipt import Digest, PolicyDecision, Receipt, SignedReceipt, Step, receipt_tool_name
 from remit.errors import ReceiptNotFound
+from remit.governor.assistant_sessions import get_main_session, last_main_session
 from remit.governor.assistants import Actor, last_child_session
+from remit.governor.context import Context
 from remit.governor.evaluate import Evaluate, judge_request
-from remit.governor.leads import get_main_session, last_main_session
 from remit.governor.lifecycle import load_status, refresh
-from remit.governor.means import Means
 from remit.governor.rate import admit
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, load_receipt, step_timestamp
 from remit.governor.results import RecordResult
-from remit.governor.sessions import Look, get_session
-from remit.ledger.port import Transaction
-from remit.ledger.records import Kept, UnsignedReceipt
+from remit.governor.sessions import GetSession, get_session
+from remit.ledger.records import StoredReceipt, UnsignedReceipt
+from remit.ledger.store import Transaction
 from remit.policy.call import MAX_TARGET, ToolCall
 from remit.policy.decide import Decision
 from remit.policy.engines import DENIALS
-from remit.policy.evidence import measurements, redacted
+from remit.policy.evidence import measurements, redact
 
-__all__ = ["AssistantResult", "Conclude"]
+__all__ = ["AssistantResult", "RecordAssistantResult"]
 
 _UNASKED: Final = "run_unasked"
 _REASONS: Final = {
@@ -56,11 +56,11 @@ class _DecisionRef(NamedTuple):
     # The decision with this id is on another call.
     changed: bool = False
     # The receipt of the outcome, if it was appended.
-    outcome: Kept | UnsignedReceipt | None = None
+    outcome: StoredReceipt | UnsignedReceipt | None = None
 
 
 @dataclass(frozen=True)
-class Conclude:
+class RecordAssistantResult:
     """Record the outcome of a call with a reference to its decision, or a finding if there is none."""
 
     actor: Actor
@@ -69,7 +69,7 @@ class Conclude:
     envelope: str
     result: Digest
 
-    async def run(self, context: Means) -> AssistantResult:
+    async def run(self, context: Context) -> AssistantResult:
         """Find the decision, and record the outcome or the finding."""
         if self.call_id:
             ref = await context.transact(lambda transaction: self._find_by_id(context, transaction))
@@ -80,7 +80,7 @@ class Conclude:
         name = ref.session_id or (await get_main_session(context, self.actor.reporter))
         return await self._record_finding(context, name, changed=ref.changed)
 
-    async def _record_outcome(self, context: Means, ref: _DecisionRef) -> AssistantResult:
+    async def _record_outcome(self, context: Context, ref: _DecisionRef) -> AssistantResult:
         """Return the outcome, appending it now if the decision was not durable before."""
         if ref.outcome is not None:
             receipt = self._record_result(ref).check_receipt(load_receipt(context, ref.outcome))
@@ -97,7 +97,7 @@ class Conclude:
     def _record_result(self, ref: _DecisionRef) -> RecordResult:
         return RecordResult(ref.session_id, ref.decision, self.result)
 
-    def _find_by_id(self, context: Means, transaction: Transaction) -> _DecisionRef:
+    def _find_by_id(self, context: Context, transaction: Transaction) -> _DecisionRef:
         """Find the decision by the id of the call, and append the outcome to its chain."""
         sessions = self._sessions(transaction)
         for name in sessions:
@@ -110,7 +110,7 @@ class Conclude:
             return self._append_outcome(context, transaction, name, decision.claims, decision)
         return _DecisionRef(sessions[0] if sessions else "")
 
-    async def _find_by_arguments(self, context: Means) -> _DecisionRef:
+    async def _find_by_arguments(self, context: Context) -> _DecisionRef:
         """Find the first decision on the same call that has no outcome yet, and append the outcome to its chain."""
         sessions = await context.transact(self._sessions)
         arguments_hash = sha256_hex(canonicalize_arguments(self.call.arguments))
@@ -122,7 +122,9 @@ class Conclude:
                 return await context.transact(partial(self._append_to, context, name, decision))
         return _DecisionRef(sessions[0] if sessions else "")
 
-    def _append_to(self, context: Means, name: str, decision: SignedReceipt, transaction: Transaction) -> _DecisionRef:
+    def _append_to(
+        self, context: Context, name: str, decision: SignedReceipt, transaction: Transaction
+    ) -> _DecisionRef:
         return self._append_outcome(context, transaction, name, decision.claims, decision)
 
     def _sessions(self, transaction: Transaction) -> list[str]:
@@ -133,7 +135,7 @@ class Conclude:
 
     def _append_outcome(
         self,
-        context: Means,
+        context: Context,
         transaction: Transaction,
         name: str,
         claims: Receipt,
@@ -142,16 +144,16 @@ class Conclude:
         """Append the outcome of a decision, unless the decision is on another call than the one that was run."""
         arguments_hash = sha256_hex(canonicalize_arguments(self.call.arguments))
         ref = _DecisionRef(name, claims.receipt_id)
-        if (claims.tool, claims.arguments_hash) != (named_tool(self.call.tool_name), arguments_hash):
+        if (claims.tool, claims.arguments_hash) != (receipt_tool_name(self.call.tool_name), arguments_hash):
             return ref._replace(changed=True)
         with suppress(ReceiptNotFound):  # the decision is not durable yet, or is a finding
             ref = ref._replace(outcome=self._record_result(ref).append(context, transaction, decision)[0])
         return ref
 
-    async def _record_finding(self, context: Means, name: str, *, changed: bool) -> AssistantResult:
+    async def _record_finding(self, context: Context, name: str, *, changed: bool) -> AssistantResult:
         """Record the finding that the call was run without a decision, or changed after it."""
         await admit(context, name)
-        current = await Look(name).run(context)
+        current = await GetSession(name).run(context)
         if current.session.state != "active":
             context.refused.note(name, current.session.state, context.now, refused=True)
         # If there is a decision with this id, the finding needs another idempotency key.
@@ -160,21 +162,21 @@ class Conclude:
         judging = partial(judge_request, context, asked, current.passport.mission, status)
         decision = await context.aside(judging, limit_key=name)
         form = canonicalize_arguments(self.call.arguments)
-        pending: UnsignedReceipt | Kept = await context.transact(
+        pending: UnsignedReceipt | StoredReceipt = await context.transact(
             lambda transaction: self._append(context, transaction, asked, decision, form, reason=_REASONS[changed])
         )
         return AssistantResult(name, load_receipt(context, pending), is_finding=True)
 
     def _append(
         self,
-        context: Means,
+        context: Context,
         transaction: Transaction,
         asked: Evaluate,
         decision: Decision,
         form: bytes,
         *,
         reason: str,
-    ) -> UnsignedReceipt | Kept:
+    ) -> UnsignedReceipt | StoredReceipt:
         once = asked.once(form)
         before = transaction.repeated(asked.session_id, once.key) if once else None
         if before is not None:
@@ -183,9 +185,9 @@ class Conclude:
         session = refresh(context, transaction, get_session(transaction, asked.session_id), now)
         action, (public, verdict) = decision.action, DENIALS[_UNASKED]
         step = Step(
-            tool=named_tool(action.tool),
+            tool=receipt_tool_name(action.tool),
             action_class=action.action_class,
-            target=clip(redacted(action.target), MAX_TARGET),
+            target=clip(redact(action.target), MAX_TARGET),
             resource_family=action.resource_family,
             side_effect_class=action.side_effect_class,
             verdict=verdict,
@@ -201,7 +203,7 @@ class Conclude:
         return append(context, transaction, session, step, now, form=form, once=once)[1]
 
 
-def _find_open_decision(context: Means, name: str, tool: str, arguments_hash: str) -> SignedReceipt | None:
+def _find_open_decision(context: Context, name: str, tool: str, arguments_hash: str) -> SignedReceipt | None:
     """Return the oldest recent decision on this call without an outcome, preferring permitted ones."""
     session = context.reader.session(name)
     if session is None:
@@ -211,7 +213,7 @@ def _find_open_decision(context: Means, name: str, tool: str, arguments_hash: st
         receipt = context.receipt(stored.token)
         claims = receipt.claims
         decides = all(said.backend != GOVERNOR for said in claims.policy_decisions)
-        is_alike = decides and (claims.tool, claims.arguments_hash) == (named_tool(tool), arguments_hash)
+        is_alike = decides and (claims.tool, claims.arguments_hash) == (receipt_tool_name(tool), arguments_hash)
         if is_alike and context.reader.result_of(stored.receipt_id) is None:
             alike.setdefault(claims.verdict == "compliant", receipt)
     return alike.get(True) or alike.get(False)

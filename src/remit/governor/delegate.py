@@ -19,6 +19,7 @@ from remit.errors import FieldInvalid, RequestConflict, TokenTooLarge
 from remit.governor.audiences import check_delegable
 from remit.governor.clock import Moment
 from remit.governor.closing import close_delegates_of
+from remit.governor.context import Context
 from remit.governor.lifecycle import (
     CALL_UNIT,
     TOOL_CALLS,
@@ -29,17 +30,16 @@ from remit.governor.lifecycle import (
     refresh,
     settle_overdue,
 )
-from remit.governor.means import Means
 from remit.governor.rate import admit
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, load_receipt, step_timestamp
-from remit.governor.sessions import Look, get_session
-from remit.ledger.port import Transaction
-from remit.ledger.records import Delegation, Kept, Session, UnsignedReceipt
+from remit.governor.sessions import GetSession, get_session
+from remit.ledger.records import Delegation, Session, StoredReceipt, UnsignedReceipt
+from remit.ledger.store import Transaction
 from remit.policy.budget import reserve
 from remit.policy.engines import DENIALS
-from remit.policy.evidence import bound_to
+from remit.policy.evidence import origin_measurement
 
-__all__ = ["MAX_OPEN_DELEGATIONS", "MAX_REQUEST_ID", "Delegate", "Delegated"]
+__all__ = ["MAX_OPEN_DELEGATIONS", "MAX_REQUEST_ID", "Delegate", "DelegateResult"]
 
 MAX_REQUEST_ID: Final = 256
 # The maximum number of open delegations of a session: each has to be closed with it.
@@ -51,7 +51,7 @@ _REASONS: Final = {
 _PERMITTED: Final[tuple[UnsetType, Verdict]] = UNSET, "compliant"
 
 
-class Delegated(NamedTuple):
+class DelegateResult(NamedTuple):
     """The passport of a delegate, or None if the request was denied, and the receipt of the decision."""
 
     passport: str | None
@@ -67,7 +67,7 @@ class Delegated(NamedTuple):
         return self.passport is not None and not self.refusal
 
 
-_Outcome: TypeAlias = tuple[str | None, str | None, Kept | UnsignedReceipt, bool, str]
+_Outcome: TypeAlias = tuple[str | None, str | None, StoredReceipt | UnsignedReceipt, bool, str]
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,14 @@ class Delegate:
     # The call that caused the delegation, if any.
     envelope: str = ""
 
-    async def run(self, context: Means) -> Delegated:
+    async def run(self, context: Context) -> DelegateResult:
         """Check that the mission is narrower, then reserve the calls and sign the passport."""
         if not 1 <= len(self.request_id) <= MAX_REQUEST_ID:
             raise FieldInvalid(f"has 1 to {MAX_REQUEST_ID} characters", place="$.delegation_request_id")
         if self.mission.max_tool_calls < 1:
             raise FieldInvalid("a delegate needs at least one call", place="$.mission.max_tool_calls")
         await admit(context, self.session_id)
-        parent = await Look(self.session_id).run(context)
+        parent = await GetSession(self.session_id).run(context)
         await context.aside(lambda: check_delegable(context.reader, parent.session, parent.passport))
         narrow(parent.passport.mission, self.mission)
         outcome: _Outcome | SettleResult = await context.transact(
@@ -100,10 +100,10 @@ class Delegate:
         passport, child_id, receipt, repeated, refusal = cast("_Outcome", outcome)
         if parent.session.state != "active":
             context.refused.note(self.session_id, parent.session.state, context.now, refused=True)
-        return Delegated(passport, child_id, load_receipt(context, receipt), repeated, refusal)
+        return DelegateResult(passport, child_id, load_receipt(context, receipt), repeated, refusal)
 
     def _work(
-        self, context: Means, transaction: Transaction, parent: Passport, *, wait: bool
+        self, context: Context, transaction: Transaction, parent: Passport, *, wait: bool
     ) -> _Outcome | SettleResult:
         """Return the outcome; with `wait`, `SettleResult` if finished delegates must be closed first to free calls."""
         now = context.now
@@ -143,7 +143,7 @@ class Delegate:
         )
         return child.token, child.jti, pending, False, ""
 
-    def _issue(self, context: Means, transaction: Transaction, parent: Passport, now: Moment, iat: int) -> Passport:
+    def _issue(self, context: Context, transaction: Transaction, parent: Passport, now: Moment, iat: int) -> Passport:
         signing = context.keys.signing(transaction.switches.kid)
         try:
             return issue_passport(
@@ -182,7 +182,7 @@ class Delegate:
             public_denial_reason=public,
             internal_denial_code=code or UNSET,
             # Only a denial refers to the call: a grant does not decide it yet.
-            measurements=(bound_to(self.envelope) if code and self.envelope else {}) or UNSET,
+            measurements=(origin_measurement(self.envelope) if code and self.envelope else {}) or UNSET,
             budget_delta=LineageBudgetDelta(
                 operation=operation,
                 resource=TOOL_CALLS,

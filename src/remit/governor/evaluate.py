@@ -28,49 +28,57 @@ from remit.claims.receipt import (
     SignedReceipt,
     Step,
     Verdict,
-    named_tool,
+    receipt_tool_name,
 )
-from remit.claims.shapes import encode
 from remit.claims.strictjson import JSON
+from remit.claims.types import encode
 from remit.errors import FieldInvalid, LedgerUnavailable, NotCanonicalizable, RequestConflict
-from remit.governor.clock import timestamp
+from remit.governor.clock import format_timestamp
 from remit.governor.closing import close_delegates_of, close_some_delegates
+from remit.governor.context import Context
 from remit.governor.lifecycle import (
     CALL_UNIT,
     TOOL_CALLS,
     SettleResult,
+    count_elapsed,
     has_open_delegates,
     load_status,
     refresh_with_status,
     same_decision,
+    session_status,
     settle_overdue,
-    standing_of,
-    touched,
 )
-from remit.governor.means import Means
 from remit.governor.rate import admit
 from remit.governor.receipts import append, clip, load_receipt, new_receipt_id, observed_timestamp_ms
-from remit.governor.sessions import Look, get_session
-from remit.ledger.port import Transaction
-from remit.ledger.records import EarlierRequest, IdempotencyKey, Kept, Note, Session, Switches, UnsignedReceipt
+from remit.governor.sessions import GetSession, get_session
+from remit.ledger.records import (
+    EarlierRequest,
+    EventNote,
+    IdempotencyKey,
+    LedgerState,
+    Session,
+    StoredReceipt,
+    UnsignedReceipt,
+)
+from remit.ledger.store import Transaction
 from remit.policy.budget import Budget
-from remit.policy.call import GRAVEST, MAX_TARGET, Action, ToolCall
+from remit.policy.call import MAX_TARGET, MOST_SEVERE, Action, ToolCall
 from remit.policy.decide import Decision, decide, judge, judge_again, policy_decisions
-from remit.policy.engines import DENIALS, Engine, Finding, Remedy, Standing
-from remit.policy.evidence import measurements, redacted
-from remit.policy.projection import is_light
+from remit.policy.engines import DENIALS, Engine, Finding, Remedy, SessionStatus
+from remit.policy.evidence import measurements, redact
+from remit.policy.projection import is_cheap
 
 __all__ = [
     "MAX_IDEMPOTENCY_KEY",
-    "Answer",
     "ClientOutcome",
     "Evaluate",
+    "Evaluation",
+    "EventSummary",
     "Evidence",
     "Prejudged",
-    "Seen",
+    "describe_outcome",
     "evaluate",
     "judge_request",
-    "outcome_of",
     "prejudge",
 ]
 
@@ -81,7 +89,7 @@ _MAX_REFS: Final = 100
 _MAX_ATTEMPTS: Final = 10
 
 
-class Seen(NamedTuple):
+class EventSummary(NamedTuple):
     """What the Hub displays of an event in addition to its receipt: labels (`marks`) and the actions it contained."""
 
     marks: tuple[str, ...] = ()
@@ -96,10 +104,10 @@ class Evidence(NamedTuple):
     provenance: ContentProvenance | None = None
     sensitivity: Sensitivity | None = None
     instruction_bearing: bool | None = None
-    seen: Seen = Seen()
+    seen: EventSummary = EventSummary()
 
 
-class Answer(NamedTuple):
+class Evaluation(NamedTuple):
     """The decision on a call, with its receipt. A repeated request gets the receipt of the first one.
 
     `refusal` is set if the call was permitted before but the session has since ended: a denial code that overrides the
@@ -113,7 +121,7 @@ class Answer(NamedTuple):
     session: Session
     refusal: str = ""
     # The note of an observed event, if this request recorded it.
-    note: Note | None = None
+    note: EventNote | None = None
 
     @property
     def permits(self) -> bool:
@@ -129,7 +137,7 @@ class ClientOutcome(NamedTuple):
     public_reason: PublicDenialReason | UnsetType = UNSET
 
 
-def outcome_of(claims: Receipt, refusal: str) -> ClientOutcome:
+def describe_outcome(claims: Receipt, refusal: str) -> ClientOutcome:
     """Return the outcome in a receipt, or a denial if the receipt permits the call and `refusal` overrides it."""
     if not refusal or claims.verdict != "compliant":
         return ClientOutcome(claims.verdict, claims.reason, claims.public_denial_reason)
@@ -148,7 +156,7 @@ class Prejudged(NamedTuple):
     form: bytes
     exact: bool
     once: IdempotencyKey | None
-    status: Standing
+    status: SessionStatus
     findings: tuple[Finding, ...]
     action: Action
 
@@ -168,13 +176,13 @@ class Evaluate:
     observed_ms: int | None = None
     prejudged: Prejudged | None = None
 
-    async def prejudge(self, context: Means) -> "Evaluate":
+    async def prejudge(self, context: Context) -> "Evaluate":
         """Return the request with the findings of this process; see `prejudge`."""
         return await prejudge(context, self)
 
-    def run(self, context: Means) -> Coroutine[Any, Any, Answer]:
+    def run(self, context: Context) -> Coroutine[Any, Any, Evaluation]:
         """Judge the call, append its receipt and return the answer."""
-        return cast("Coroutine[Any, Any, Answer]", evaluate(context, self))
+        return cast("Coroutine[Any, Any, Evaluation]", evaluate(context, self))
 
     def check(self) -> None:
         """Validate the request."""
@@ -203,7 +211,7 @@ class Evaluate:
 _CALLS_LEFT: Final = Budget(1, 1)
 
 
-async def prejudge(context: Means, request: Evaluate) -> Evaluate:
+async def prejudge(context: Context, request: Evaluate) -> Evaluate:
     """Judge a request in this process and return it with the findings, for the process that appends its receipt.
 
     A call that is quick to judge goes to the shared quick thread, others to the pool of worker threads. If the session
@@ -225,7 +233,9 @@ async def prejudge(context: Means, request: Evaluate) -> Evaluate:
     return pending_call.prejudged()
 
 
-async def evaluate(context: Means, request: Evaluate, *, skip_states: Collection[SessionState] = ()) -> Answer | None:
+async def evaluate(
+    context: Context, request: Evaluate, *, skip_states: Collection[SessionState] = ()
+) -> Evaluation | None:
     """Judge the call, append its receipt and return the answer; None if the session is in one of `skip_states`.
 
     Slow judging runs in a worker thread.
@@ -234,7 +244,7 @@ async def evaluate(context: Means, request: Evaluate, *, skip_states: Collection
     session_id = request.session_id
     if session_id in context.refused.sessions:
         await admit(context, session_id, skip_states)
-    passport = context.passports.get(session_id) or (await Look(session_id).run(context)).passport
+    passport = context.passports.get(session_id) or (await GetSession(session_id).run(context)).passport
     pending_call = _PendingCall(context, request, passport, skip_states)
     outcome: _Outcome | SettleResult | None = None
     for turn in range(_MAX_ATTEMPTS):
@@ -260,20 +270,20 @@ async def evaluate(context: Means, request: Evaluate, *, skip_states: Collection
 class _Outcome(NamedTuple):
     """The result of the transaction. `found` is None if nothing was appended."""
 
-    found: Kept | UnsignedReceipt | None
+    found: StoredReceipt | UnsignedReceipt | None
     session: Session
     remedy: Remedy | None = None
     repeated: bool = False
     refusal: str = ""
-    note: Note | None = None
+    note: EventNote | None = None
     # Whether the session denies every call.
     refused: bool = False
 
-    def answer(self, context: Means) -> Answer | None:
+    def answer(self, context: Context) -> Evaluation | None:
         if self.found is None:
             return None
         receipt = load_receipt(context, self.found)
-        return Answer(receipt, self.remedy, self.repeated, self.session, self.refusal, self.note)
+        return Evaluation(receipt, self.remedy, self.repeated, self.session, self.refusal, self.note)
 
 
 class _PendingCall:
@@ -292,16 +302,16 @@ class _PendingCall:
     )
 
     def __init__(
-        self, context: Means, request: Evaluate, passport: Passport, skip_states: Collection[SessionState]
+        self, context: Context, request: Evaluate, passport: Passport, skip_states: Collection[SessionState]
     ) -> None:
         self._context = context
         self._request = request
         self._passport = passport
         self._skip_states = skip_states
-        self.is_light = is_light(request.call)
+        self.is_light = is_cheap(request.call)
         self._form = b""
         self._once: IdempotencyKey | None = None
-        self._status: Standing | None = None
+        self._status: SessionStatus | None = None
         self._decision: Decision | None = None
 
     def read(self) -> None:
@@ -318,12 +328,12 @@ class _PendingCall:
         self._decision = None
         session = self._context.reader.session(self._request.session_id)
         if session is not None:
-            self._judge_fully(standing_of(touched(session, self._context.now), _NO_SWITCHES))
+            self._judge_fully(session_status(count_elapsed(session, self._context.now), _NO_SWITCHES))
 
     def judge_as_active(self) -> None:
         """Canonicalize and judge the call, assuming that the session is active and has calls left."""
         self.read()
-        self._judge_fully(Standing(self._request.session_id, _CALLS_LEFT))
+        self._judge_fully(SessionStatus(self._request.session_id, _CALLS_LEFT))
 
     def prejudged(self) -> Evaluate:
         """Return the request with its findings, if it was judged."""
@@ -351,10 +361,10 @@ class _PendingCall:
 
     def judge(self, transaction: Transaction) -> None:
         """Judge the call by the status of its session before the current group is written."""
-        session = touched(get_session(transaction, self._request.session_id), self._context.now)
+        session = count_elapsed(get_session(transaction, self._request.session_id), self._context.now)
         self._judge_fully(load_status(transaction, session))
 
-    def _judge_fully(self, status: Standing) -> Decision:
+    def _judge_fully(self, status: SessionStatus) -> Decision:
         context, request = self._context, self._request
         engines = context.engines if request.evidence is None else context.observers
         self._status = status
@@ -368,7 +378,7 @@ class _PendingCall:
         )
         return self._decision
 
-    def _judge_if_needed(self, status: Standing) -> Decision | None:
+    def _judge_if_needed(self, status: SessionStatus) -> Decision | None:
         """Return the decision for `status`, reusing the earlier one if possible; None if judging again may be slow."""
         context, before, known = self._context, self._status, self._decision
         if known is None or before is None:
@@ -416,7 +426,7 @@ class _PendingCall:
         if request.observed_ms is not None:
             at_ms = observed_timestamp_ms(context, transaction, session, now, request.observed_ms)
         left_s = status.budget.duration_s if session.state == "active" else 0
-        step = _step(session, decision, request, used=used, left_s=left_s, moment=timestamp(at_ms))
+        step = _step(session, decision, request, used=used, left_s=left_s, moment=format_timestamp(at_ms))
         new_id = new_receipt_id(context, now)
         if evidence is None:
             after, unsigned = append(
@@ -430,7 +440,7 @@ class _PendingCall:
                 context, transaction, session, step, now, form=self._form, new_id=new_id, once=once, note=note_text,
                 used=used, observed=observed, marks=marks,
             )  # fmt: skip
-            note = Note(observed, note_text) if note_text else None
+            note = EventNote(observed, note_text) if note_text else None
             context.note_timestamp(session.id, new_id, at_ms)
         return _Outcome(unsigned, after, decision.remedy, note=note, refused=bool(status.refusal))
 
@@ -452,7 +462,7 @@ def _is_plausible(given: Prejudged, request: Evaluate, engines: Sequence[Engine]
     )
 
 
-def _marks(session: Session, seen: Seen, code: str | None) -> str:
+def _marks(session: Session, seen: EventSummary, code: str | None) -> str:
     """Return the marks of a session with those of an event added, sorted and separated by spaces."""
     existing = set(session.marks.split())
     if existing.issuperset(seen.marks) and (not code or code in existing):
@@ -460,23 +470,23 @@ def _marks(session: Session, seen: Seen, code: str | None) -> str:
     return " ".join(sorted(existing | set(seen.marks) | ({code} if code else set())))
 
 
-def _note_text(seen: Seen, step: Step, receipt_id: str) -> str:
+def _note_text(seen: EventSummary, step: Step, receipt_id: str) -> str:
     """Return the note of an event as JSON: its actions, each with the verdict and the receipt id."""
     said = {"verdict": step.verdict, "receipt_id": receipt_id}
     return encode([{"observed_at": step.timestamp, **action, **said} for action in seen.actions]).decode()
 
 
-_NO_SWITCHES: Final = Switches("")
+_NO_SWITCHES: Final = LedgerState("")
 
 
-def _check_same_request(before: EarlierRequest, asked: IdempotencyKey) -> Kept | UnsignedReceipt:
+def _check_same_request(before: EarlierRequest, asked: IdempotencyKey) -> StoredReceipt | UnsignedReceipt:
     """Return the receipt of the earlier request, or raise `RequestConflict` if the requests differ."""
     if before.digest != asked.digest:
         raise RequestConflict("the idempotency key was used for another call")
     return before.found
 
 
-def judge_request(context: Means, request: Evaluate, mission: Mission, status: Standing) -> Decision:
+def judge_request(context: Context, request: Evaluate, mission: Mission, status: SessionStatus) -> Decision:
     """Return the decision on a call for a session status, without recording anything."""
     engines = context.engines if request.evidence is None else context.observers
     return judge(request.call, mission, status, engines=engines, files=context.files, clock=context.stopwatch)
@@ -500,11 +510,11 @@ def _step(session: Session, decision: Decision, request: Evaluate, *, used: int,
     measured = measurements(action, decision.remedy, request.envelope)
     given = request.evidence or _NO_EVIDENCE
     return Step(
-        tool=named_tool(action.tool),
+        tool=receipt_tool_name(action.tool),
         action_class=action.action_class,
-        target=clip(redacted(action.target), MAX_TARGET),
+        target=clip(redact(action.target), MAX_TARGET),
         resource_family=action.resource_family,
-        side_effect_class=GRAVEST[action.side_effects],
+        side_effect_class=MOST_SEVERE[action.side_effects],
         verdict=decision.verdict,
         reason=clip(decision.reason, _MAX_REASON),
         policy_decisions=policy_decisions(decision),

@@ -12,16 +12,16 @@ import orjson
 from remit.claims.canonical import canonicalize
 from remit.claims.keys import VerifyingKey
 from remit.claims.strictjson import JSON
-from remit.governor.clock import timestamp
-from remit.ledger.port import Reader
-from remit.ledger.records import Kept, Session
+from remit.governor.clock import format_timestamp
+from remit.ledger.records import Session, StoredReceipt
+from remit.ledger.store import Reader
 
-__all__ = ["export", "session_view"]
+__all__ = ["export_evidence", "session_view"]
 
 _PAGE: Final = 500
 
 
-def export(
+def export_evidence(
     reader: Reader,
     first: Mapping[str, JSON],
     session_id: str | None = None,
@@ -64,8 +64,8 @@ def session_view(session: Session) -> dict[str, JSON]:
         "agent_id": session.actor,
         "parent_session_id": session.parent,
         "state": session.state,
-        "started_at": timestamp(session.started_ms),
-        "ended_at": None if session.ended_ms is None else timestamp(session.ended_ms),
+        "started_at": format_timestamp(session.started_ms),
+        "ended_at": None if session.ended_ms is None else format_timestamp(session.ended_ms),
         "receipts": session.length,
         "last_receipt_id": session.receipt_id,
         "last_receipt_hash": session.receipt_hash,
@@ -100,7 +100,7 @@ def _sessions(reader: Reader, session_id: str | None) -> Iterator[Session]:
         after = page[-1].number
 
 
-def _receipts(reader: Reader, session: Session) -> Iterator[Kept]:
+def _receipts(reader: Reader, session: Session) -> Iterator[StoredReceipt]:
     after = 0
     while page := reader.receipts(session.id, after=after, limit=_PAGE):
         yield from page

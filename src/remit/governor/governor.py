@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from remit.errors import RemitError
-from remit.governor.means import Means, UseCase
+from remit.governor.context import Context, UseCase
 from remit.governor.pools import Pools
 from remit.governor.rate import ReportSkipped
-from remit.ledger.port import Ledger, Prepare, Work
+from remit.ledger.store import Ledger, Prepare, Work
 
 __all__ = ["Governor", "run_sync"]
 
@@ -37,7 +37,7 @@ class _BlockingRuntime:
         """Compute in the calling thread."""
         return compute()
 
-    def run(self, case: UseCase[_T], context: Means) -> Coroutine[Any, Any, _T]:
+    def run(self, case: UseCase[_T], context: Context) -> Coroutine[Any, Any, _T]:
         """Run the use case in this process."""
         return case.run(context)
 
@@ -50,7 +50,7 @@ class _LoopRuntime:
         self.aside: Final = pools.run
         self.to_quick_thread: Final = pools.run_quick
 
-    def run(self, case: UseCase[_T], context: Means) -> Coroutine[Any, Any, _T]:
+    def run(self, case: UseCase[_T], context: Context) -> Coroutine[Any, Any, _T]:
         """Run the use case in this process."""
         return case.run(context)
 
@@ -69,13 +69,13 @@ def run_sync(coroutine: Coroutine[Any, Any, _T]) -> _T:
 class Governor:
     """Runs use cases on a ledger, and returns each result once it is durable."""
 
-    def __init__(self, ledger: Ledger, context: Means) -> None:
+    def __init__(self, ledger: Ledger, context: Context) -> None:
         self.means = context
         self._pools = Pools()
         self._blocking = _BlockingRuntime(ledger)
         self._on_loop = _LoopRuntime(ledger, self._pools)
 
-    def judging_as(self, context: Means) -> "Governor":
+    def judging_as(self, context: Context) -> "Governor":
         """Return a governor on the same ledger that judges with the engines and files of another context.
 
         It shares everything else with this governor and must not be closed separately.

@@ -27,10 +27,10 @@ from remit.version import __version__
 
 __all__ = [
     "MAX_HANDSHAKE",
-    "SOCKET",
+    "SOCKET_NAME",
     "Hello",
     "Introduction",
-    "Judging",
+    "PolicySettings",
     "check_peer",
     "check_version",
     "compute_proof",
@@ -42,7 +42,7 @@ __all__ = [
     "new_hello",
 ]
 
-SOCKET: Final = "ledger.sock"
+SOCKET_NAME: Final = "ledger.sock"
 # The maximum size of messages before the proof.
 MAX_HANDSHAKE: Final = 1024
 
@@ -67,7 +67,7 @@ class Hello(Struct, frozen=True, array_like=True):
     proof: bytes = b""
 
 
-class Judging(Struct, frozen=True):
+class PolicySettings(Struct, frozen=True):
     """The policy settings of a front, so that the ledger process judges in the same way when it has to.
 
     `home` is the expansion of `~` in calls, `policies` the text of Cedar policies. `numbers` and `line` are the ids and
@@ -84,7 +84,7 @@ class Introduction(Struct, frozen=True):
     """The client: the name of a service, which keeps the ledger process running, or an empty name for a command."""
 
     service: str
-    judging: Judging
+    judging: PolicySettings
 
 
 def encode(message: Struct | bytes) -> bytes:

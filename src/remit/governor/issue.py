@@ -10,15 +10,15 @@ from remit.claims.canonical import sha256_hex
 from remit.claims.mission import Mission
 from remit.claims.passport import Confirmation, Passport, issue_passport
 from remit.errors import FieldInvalid, TokenTooLarge
-from remit.governor.means import Keys, Means
-from remit.ledger.port import Transaction
+from remit.governor.context import Context, Keys
 from remit.ledger.records import PassportRegistration
+from remit.ledger.store import Transaction
 
-__all__ = ["Issue", "Order", "issue_in"]
+__all__ = ["IssuePassport", "PassportRequest", "issue_in"]
 
 
 @dataclass(frozen=True)
-class Order:
+class PassportRequest:
     """The content of a passport to issue, and its id, which must be unused."""
 
     mission: Mission
@@ -27,7 +27,7 @@ class Order:
     bound_to: Confirmation | None = None
 
 
-def issue_in(transaction: Transaction, keys: Keys, order: Order, now_ms: int) -> Passport:
+def issue_in(transaction: Transaction, keys: Keys, order: PassportRequest, now_ms: int) -> Passport:
     """Sign a passport with the current key, and register it. It is valid once the transaction is durable."""
     key = keys.signing(transaction.switches.kid)
     try:
@@ -47,12 +47,12 @@ def issue_in(transaction: Transaction, keys: Keys, order: Order, now_ms: int) ->
 
 
 @dataclass(frozen=True)
-class Issue:
+class IssuePassport:
     """Issue a passport and register it."""
 
-    order: Order
+    order: PassportRequest
 
-    async def run(self, context: Means) -> Passport:
+    async def run(self, context: Context) -> Passport:
         """Sign and register the passport in one transaction."""
 
         def work(transaction: Transaction) -> Passport:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from remit.errors import LedgerUnavailable
-from remit.governor.means import Means
+from remit.governor.context import Context
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import Distrusted, distrust_in, hand_over, remove_unused, successor_of
 from remit.ledger.records import KeyRecord
@@ -18,7 +18,7 @@ class RotateKey:
     Chains continue with the new key. What the old key has signed until now stays valid; its period ends here.
     """
 
-    async def run(self, context: Means) -> KeyRecord:
+    async def run(self, context: Context) -> KeyRecord:
         """Create a key, sign the key change, and remove the old key file once that is durable."""
         files, now_ms = _files(context), context.now.wall_ms
         new = await context.aside(files.create)
@@ -37,7 +37,7 @@ class DistrustKey:
     kid: str
     from_ms: int
 
-    async def run(self, context: Means) -> Distrusted:
+    async def run(self, context: Context) -> Distrusted:
         """Record the end of the key's period, and revoke the passports that it has signed later."""
         files, now_ms = _files(context), context.now.wall_ms
         new = await context.aside(lambda: successor_of(context.reader, files, self.kid))
@@ -52,7 +52,7 @@ class DistrustKey:
         return distrusted
 
 
-def _files(context: Means) -> KeyFiles:
+def _files(context: Context) -> KeyFiles:
     if context.key_files is None:
         raise LedgerUnavailable("this process has no private keys")
     return context.key_files

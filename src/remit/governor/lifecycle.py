@@ -21,14 +21,14 @@ from remit.claims.receipt import LineageBudgetDelta, PolicyDecision, Step
 from remit.errors import TokenError
 from remit.governor.audiences import HOOK_KEY
 from remit.governor.clock import Moment, elapsed_between
-from remit.governor.means import Means
+from remit.governor.context import Context
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, step_timestamp
-from remit.ledger.findings import fault_of_period
-from remit.ledger.keys import Periods
-from remit.ledger.port import Transaction
-from remit.ledger.records import RESTORED, Delegation, Session, Switches, UnsignedReceipt
+from remit.ledger.findings import period_fault
+from remit.ledger.keys import KeyPeriods
+from remit.ledger.records import RESTORED, Delegation, LedgerState, Session, UnsignedReceipt
+from remit.ledger.store import Transaction
 from remit.policy.budget import Account, Budget, release
-from remit.policy.engines import Standing
+from remit.policy.engines import SessionStatus
 
 __all__ = [
     "CALL_UNIT",
@@ -41,6 +41,7 @@ __all__ = [
     "account_of",
     "close",
     "close_delegates",
+    "count_elapsed",
     "final_transition",
     "has_open_delegates",
     "head_is_genuine",
@@ -52,10 +53,9 @@ __all__ = [
     "refresh_with_status",
     "revoke_source",
     "same_decision",
+    "session_status",
     "settle",
     "settle_overdue",
-    "standing_of",
-    "touched",
 ]
 
 # The maximum number of sessions closed in one transaction.
@@ -95,7 +95,7 @@ def final_transition(session: Session) -> Transition:
     return TRANSITIONS["end" if session.state == "ended" else "expire"]
 
 
-def touched(session: Session, now: Moment) -> Session:
+def count_elapsed(session: Session, now: Moment) -> Session:
     """Return the session with its elapsed time counted up to `now`. It does not expire the session.
 
     Requests may be committed out of order: time that a later request has counted is not counted again.
@@ -118,7 +118,7 @@ def account_of(session: Session) -> Account:
     return Account(session.limit, session.used, session.reserved)
 
 
-def standing_of(session: Session, switches: Switches, *, above: str = "") -> Standing:
+def session_status(session: Session, switches: LedgerState, *, above: str = "") -> SessionStatus:
     """Return the status of a session whose time is counted up to now.
 
     `above` is the denial code if the passport was revoked or a session above it in the lineage has ended.
@@ -132,10 +132,10 @@ def standing_of(session: Session, switches: Switches, *, above: str = "") -> Sta
             refusal = TRANSITIONS["kill"].code
         elif left <= 0:
             refusal = TRANSITIONS["expire"].code
-    return Standing(session.id, Budget(calls, left, own_calls=session.used >= session.limit), refusal)
+    return SessionStatus(session.id, Budget(calls, left, own_calls=session.used >= session.limit), refusal)
 
 
-def same_decision(before: Standing, actual: Standing, *, exactly: bool) -> bool:
+def same_decision(before: SessionStatus, actual: SessionStatus, *, exactly: bool) -> bool:
     """Return whether a call judged under one status would get the same decision under another.
 
     The passport's rules only check whether any calls are left. With `exactly`, the number of calls left must be equal,
@@ -150,10 +150,10 @@ def same_decision(before: Standing, actual: Standing, *, exactly: bool) -> bool:
     )
 
 
-def load_status(transaction: Transaction, session: Session) -> Standing:
+def load_status(transaction: Transaction, session: Session) -> SessionStatus:
     """Return the status of a session whose time is counted up to now, including the state of its lineage."""
     transition = _lineage_transition(transaction, session)
-    return standing_of(session, transaction.switches, above=transition.code if transition else "")
+    return session_status(session, transaction.switches, above=transition.code if transition else "")
 
 
 def _lineage_transition(transaction: Transaction, session: Session) -> Transition | None:
@@ -173,7 +173,7 @@ def _lineage_transition(transaction: Transaction, session: Session) -> Transitio
     return TRANSITIONS["revoke_passport"]
 
 
-def refresh(context: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
+def refresh(context: Context, transaction: Transaction, session: Session, now: Moment) -> Session:
     """Return a session with its time counted up to `now`; close it if its time or its lineage has ended.
 
     When this process sees a session for the first time, it verifies the last receipt and quarantines the session if
@@ -183,10 +183,10 @@ def refresh(context: Means, transaction: Transaction, session: Session, now: Mom
 
 
 def refresh_with_status(
-    context: Means, transaction: Transaction, session: Session, now: Moment
-) -> tuple[Session, Standing]:
+    context: Context, transaction: Transaction, session: Session, now: Moment
+) -> tuple[Session, SessionStatus]:
     """Return a session as `refresh` does, and its status."""
-    session = touched(session, now)
+    session = count_elapsed(session, now)
     if not session.cause and session.id not in context.heads:
         session = _quarantine_unless_genuine(context, transaction, session, now)
     if session.state != "active":
@@ -201,22 +201,22 @@ def refresh_with_status(
         session = close(context, transaction, session, transition, now)
         return session, load_status(transaction, session)
     refusal = session.cause or (TRANSITIONS["kill"].code if switches.kill_switch else "")
-    return session, Standing(
+    return session, SessionStatus(
         session.id, Budget(session.calls_left, left, own_calls=session.used >= session.limit), refusal
     )
 
 
-def preview(context: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
+def preview(context: Context, transaction: Transaction, session: Session, now: Moment) -> Session:
     """Return a session as `refresh` would, without closing it or writing anything."""
-    return _check_head(context, transaction, touched(session, now))
+    return _check_head(context, transaction, count_elapsed(session, now))
 
 
-def _quarantine_unless_genuine(context: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
+def _quarantine_unless_genuine(context: Context, transaction: Transaction, session: Session, now: Moment) -> Session:
     checked = _check_head(context, transaction, session)
     return session if checked is session else quarantine(context, transaction, session, now)
 
 
-def _check_head(context: Means, transaction: Transaction, session: Session) -> Session:
+def _check_head(context: Context, transaction: Transaction, session: Session) -> Session:
     """Return a session, marked as quarantined if its last receipt is not genuine. Nothing is written."""
     if session.cause or session.id in context.heads:
         return session
@@ -228,7 +228,7 @@ def _check_head(context: Means, transaction: Transaction, session: Session) -> S
     return _as_quarantined(session)
 
 
-def head_is_genuine(context: Means, transaction: Transaction, session: Session) -> bool:
+def head_is_genuine(context: Context, transaction: Transaction, session: Session) -> bool:
     """Return whether the last receipt exists, verifies, and matches the session row.
 
     A receipt that its key signed after the end of the key's period does not verify. The calls left must equal those in
@@ -245,7 +245,7 @@ def head_is_genuine(context: Means, transaction: Transaction, session: Session) 
         receipt = context.receipt(stored.token)
     except TokenError:
         return False
-    late = fault_of_period(Periods(context.reader).limits(), receipt.kid, stored.number)
+    late = period_fault(KeyPeriods(context.reader).limits(), receipt.kid, stored.number)
     return (
         late is None
         and receipt.hash == session.receipt_hash
@@ -264,7 +264,7 @@ def _as_quarantined(session: Session) -> Session:
     return structs.replace(session, cause=session.cause or QUARANTINED, broken=1)
 
 
-def quarantine(context: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
+def quarantine(context: Context, transaction: Transaction, session: Session, now: Moment) -> Session:
     """Deny every further call of a session whose chain is broken, and revoke its source (see `revoke_source`).
 
     Its delegates continue: they have chains and passports of their own.
@@ -300,7 +300,7 @@ def is_stopped(transaction: Transaction, session: Session) -> bool:
     return bool(session.broken) or is_killed or transaction.revoked(session.id)
 
 
-def close(context: Means, transaction: Transaction, session: Session, transition: Transition, now: Moment) -> Session:
+def close(context: Context, transaction: Transaction, session: Session, transition: Transition, now: Moment) -> Session:
     """Move a session into a final state; one that is in a final state is returned unchanged.
 
     A quarantined session keeps its cause unless it is revoked. From this commit on, calls of its delegates are denied;
@@ -308,7 +308,7 @@ def close(context: Means, transaction: Transaction, session: Session, transition
     """
     if session.state != "active":
         return session
-    session = touched(session, now)
+    session = count_elapsed(session, now)
     ended_ms = max(now.wall_ms, session.started_ms)
     cause = QUARANTINED if session.cause == QUARANTINED and transition.state != "revoked" else transition.code
     session = structs.replace(session, state=transition.state, cause=cause, ended_ms=ended_ms)
@@ -324,7 +324,7 @@ def has_open_delegates(session: Session) -> bool:
 
 
 def close_delegates(
-    context: Means, transaction: Transaction, session: Session, now: Moment, *, limit: int = MAX_CLOSED
+    context: Context, transaction: Transaction, session: Session, now: Moment, *, limit: int = MAX_CLOSED
 ) -> int:
     """Close up to `limit` delegates of a session in a final state, at any depth; return how many were closed."""
     done = 0
@@ -354,7 +354,7 @@ class SettleResult(NamedTuple):
     unfinished: tuple[str, ...]
 
 
-def settle_overdue(context: Means, transaction: Transaction, session: Session, now: Moment) -> SettleResult:
+def settle_overdue(context: Context, transaction: Transaction, session: Session, now: Moment) -> SettleResult:
     """Return the unused calls of expired delegates to the session, whether they were started or not."""
     unfinished = []
     for delegation in transaction.open_delegations(session.id):
@@ -364,10 +364,10 @@ def settle_overdue(context: Means, transaction: Transaction, session: Session, n
                 unfinished.append(child.id)
         elif now.wall_ms >= delegation.expires_ms:
             settle(context, transaction, delegation, now)
-    return SettleResult(touched(transaction.session(session.id) or session, now), tuple(unfinished))
+    return SettleResult(count_elapsed(transaction.session(session.id) or session, now), tuple(unfinished))
 
 
-def settle(context: Means, transaction: Transaction, delegation: Delegation, now: Moment) -> None:
+def settle(context: Context, transaction: Transaction, delegation: Delegation, now: Moment) -> None:
     """Return to the parent the calls that its delegate has not used, with a receipt in the parent's chain."""
     parent, child = transaction.session(delegation.parent), transaction.session(delegation.child)
     if parent is None or parent.cause == RESTORED:
@@ -375,7 +375,7 @@ def settle(context: Means, transaction: Transaction, delegation: Delegation, now
     parent = _quarantine_unless_genuine(context, transaction, parent, now)
     used = child.used if child else 0
     account = release(account_of(parent), delegation.amount, used)
-    parent = structs.replace(touched(parent, now), used=account.used, reserved=account.reserved)
+    parent = structs.replace(count_elapsed(parent, now), used=account.used, reserved=account.reserved)
     transaction.put_delegation(delegation._replace(settled=True))
     step = _release_step(parent, delegation, used, now)
     form = canonicalize({"request": delegation.request, "used": used})
@@ -384,7 +384,7 @@ def settle(context: Means, transaction: Transaction, delegation: Delegation, now
         _settle_own_delegation(context, transaction, parent, now)
 
 
-def _settle_own_delegation(context: Means, transaction: Transaction, session: Session, now: Moment) -> None:
+def _settle_own_delegation(context: Context, transaction: Transaction, session: Session, now: Moment) -> None:
     """Settle the delegation that made a session, once it is in a final state and has no open delegates."""
     delegation = transaction.delegation_to(session.id)
     if delegation is not None and not delegation.settled:

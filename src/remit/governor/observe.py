@@ -17,24 +17,33 @@ from remit.claims.mission import Mission
 from remit.claims.receipt import Digest, Measurement
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, LedgerUnavailable
-from remit.governor.evaluate import Answer, Evaluate, Evidence, Prejudged, Seen, evaluate, judge_request, prejudge
+from remit.governor.context import Context
+from remit.governor.evaluate import (
+    Evaluate,
+    Evaluation,
+    EventSummary,
+    Evidence,
+    Prejudged,
+    evaluate,
+    judge_request,
+    prejudge,
+)
 from remit.governor.lifecycle import TRANSITIONS, load_status, preview
-from remit.governor.means import Means
-from remit.governor.sessions import Look, get_session
-from remit.governor.sources import Reporter, StartFor, current_session, last_session_id
-from remit.ledger.port import Transaction
+from remit.governor.sessions import GetSession, get_session
+from remit.governor.sources import Reporter, StartSourceSession, current_session, last_session_id
 from remit.ledger.records import FINAL_STATES
+from remit.ledger.store import Transaction
 from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
 from remit.policy.decide import Decision
-from remit.policy.engines import Standing
+from remit.policy.engines import SessionStatus
 
 __all__ = [
-    "Consider",
     "GetJudgingState",
     "JudgingState",
-    "Observe",
-    "Report",
+    "ObserveEvent",
+    "PreviewDecision",
+    "ReportEvent",
     "ReportResult",
     "SourceType",
     "parse_digest",
@@ -45,7 +54,7 @@ SourceType: TypeAlias = Literal["browser", "desktop", "cli"]
 _TOOLS: Final[Mapping[str, str]] = {"browser": "browser_observe", "desktop": "desktop_observe", "cli": "cli_observe"}
 _COMMAND_TOOL: Final = "cli_command"
 _MAX_ATTEMPTS: Final = 5
-_EMPTY_SUMMARY: Final = Seen()
+_EMPTY_SUMMARY: Final = EventSummary()
 # The session id used to judge a report that has no session yet.
 _NEW_SESSION: Final = "new"
 _DIGEST: Final = re.compile(r"sha-256:([A-Fa-f0-9]{64})")
@@ -60,24 +69,24 @@ def parse_digest(text: JSON, place: str = "$.event.content_digest") -> Digest:
     return Digest(alg="sha-256", value=value, canonicalization="none", scope="result")
 
 
-class Observe(Struct, frozen=True, gc=False):
+class ObserveEvent(Struct, frozen=True, gc=False):
     """Record an event in the chain of a session. `event` has the members as reported, without text."""
 
     session_id: str
     source: SourceType
     event: Mapping[str, JSON]
     idempotency_key: str = ""
-    seen: Seen = _EMPTY_SUMMARY
+    seen: EventSummary = _EMPTY_SUMMARY
     # The measurements to put into the receipt, and when the event was observed.
     measured: Mapping[str, Measurement] = {}
     observed_ms: int | None = None
     prejudged: Prejudged | None = None
 
-    async def prejudge(self, context: Means) -> "Observe":
+    async def prejudge(self, context: Context) -> "ObserveEvent":
         """Return the request with the findings of this process; see `prejudge`."""
         return structs.replace(self, prejudged=(await prejudge(context, self.as_call())).prejudged)
 
-    async def run(self, context: Means) -> Answer:
+    async def run(self, context: Context) -> Evaluation:
         """Evaluate the event as a call, with the content digest as evidence."""
         return await self.as_call().run(context)
 
@@ -109,16 +118,16 @@ class ReportResult(NamedTuple):
     """The answer to a report, and the session it was recorded in."""
 
     session_id: str
-    answer: Answer
+    answer: Evaluation
 
 
-class Report(Struct, frozen=True, gc=False):
+class ReportEvent(Struct, frozen=True, gc=False):
     """Record an event in the session of its reporter, starting one if none is active."""
 
     reporter: Reporter
-    observe: Observe
+    observe: ObserveEvent
 
-    async def prejudge(self, context: Means) -> "Report":
+    async def prejudge(self, context: Context) -> "ReportEvent":
         """Return the request with the findings of this process, if the reporter's session is cached; see `prejudge`."""
         name = context.sources.get(self.reporter.key, "")
         if not name:
@@ -126,11 +135,11 @@ class Report(Struct, frozen=True, gc=False):
         observe = structs.replace(self.observe, session_id=name)
         return structs.replace(self, observe=await observe.prejudge(context))
 
-    def learn(self, context: Means, reported: ReportResult) -> None:
+    def learn(self, context: Context, reported: ReportResult) -> None:
         """Cache the session of the reporter."""
         context.note_source(self.reporter.key, reported.session_id)
 
-    async def run(self, context: Means) -> ReportResult:
+    async def run(self, context: Context) -> ReportResult:
         """Record the event in the last session of the reporter, or in a new one if that is in a final state.
 
         An idempotency key that was used in the last session is found there, whatever its state. While the kill switch
@@ -148,20 +157,20 @@ class Report(Struct, frozen=True, gc=False):
                     return ReportResult(name, answer)
                 if await context.transact(lambda transaction: transaction.switches.kill_switch):
                     return ReportResult(name, (await self.observe.as_call(name).run(context)))
-            name = (await StartFor(self.reporter).run(context)).session.id
+            name = (await StartSourceSession(self.reporter).run(context)).session.id
         raise LedgerUnavailable("the sessions of this source end faster than they can be started")
 
 
 @dataclass(frozen=True)
-class Consider:
+class PreviewDecision:
     """Return the decision on an event or a call without recording it or using any budget."""
 
-    asked: Evaluate | Observe | Report
+    asked: Evaluate | ObserveEvent | ReportEvent
 
-    async def run(self, context: Means) -> Decision:
+    async def run(self, context: Context) -> Decision:
         """Judge by the status of the session, or for a report without a session, by that of a new one."""
         asked = self.asked
-        if isinstance(asked, Report):
+        if isinstance(asked, ReportEvent):
             state = await context.run(GetJudgingState(reporter=asked.reporter))
             asked = structs.replace(asked.observe, session_id=state.status.session_id)
             request = asked.as_call()
@@ -177,7 +186,7 @@ class JudgingState(NamedTuple):
     """The mission and the session status that a request is judged by."""
 
     mission: Mission
-    status: Standing
+    status: SessionStatus
 
 
 @dataclass(frozen=True)
@@ -187,7 +196,7 @@ class GetJudgingState:
     session_id: str = ""
     reporter: Reporter | None = None
 
-    async def run(self, context: Means) -> JudgingState:
+    async def run(self, context: Context) -> JudgingState:
         """Read the mission and the status."""
         reporter = self.reporter
         if reporter is None:
@@ -198,17 +207,17 @@ class GetJudgingState:
         return state
 
 
-async def _session_state(context: Means, name: str) -> JudgingState:
-    passport = context.passports.get(name) or (await Look(name).run(context)).passport
+async def _session_state(context: Context, name: str) -> JudgingState:
+    passport = context.passports.get(name) or (await GetSession(name).run(context)).passport
 
-    def work(transaction: Transaction) -> Standing:
+    def work(transaction: Transaction) -> SessionStatus:
         return load_status(transaction, preview(context, transaction, get_session(transaction, name), context.now))
 
-    status: Standing = await context.transact(work)
+    status: SessionStatus = await context.transact(work)
     return JudgingState(passport.mission, status)
 
 
-def _reporter_state(context: Means, transaction: Transaction, reporter: Reporter) -> JudgingState:
+def _reporter_state(context: Context, transaction: Transaction, reporter: Reporter) -> JudgingState:
     """Return the state of the reporter's session while that is active, else that of a new one."""
     session = current_session(transaction, reporter.key)
     if session is not None:
@@ -218,4 +227,4 @@ def _reporter_state(context: Means, transaction: Transaction, reporter: Reporter
     mission = reporter.mission
     budget = Budget(mission.max_tool_calls, mission.max_duration_s, own_calls=mission.max_tool_calls <= 0)
     refusal = TRANSITIONS["kill"].code if transaction.switches.kill_switch else ""
-    return JudgingState(mission, Standing(_NEW_SESSION, budget, refusal))
+    return JudgingState(mission, SessionStatus(_NEW_SESSION, budget, refusal))

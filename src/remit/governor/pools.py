@@ -16,7 +16,7 @@ from remit.errors import LedgerUnavailable
 from remit.ledger.commit import DEADLINE_S
 from remit.ledger.waiters import AsyncWaiter, Item, deliver_answers
 
-__all__ = ["QUICK_BUNDLE", "Pools"]
+__all__ = ["QUICK_BATCH_SIZE", "Pools"]
 
 _T = TypeVar("_T")
 
@@ -24,7 +24,7 @@ _JUDGE_THREADS: Final = 16
 _READER_THREADS: Final = 8
 _MAX_PER_SESSION: Final = 2
 # The number of items submitted at a time: small enough that the ledger process is not left idle.
-QUICK_BUNDLE: Final = 16
+QUICK_BATCH_SIZE: Final = 16
 _LATE: Final = "a file system did not answer in time, so the call was not judged"
 
 
@@ -52,7 +52,7 @@ class Pools:
 
     def run_quick(self, compute: Callable[[], _T]) -> Awaitable[_T]:
         """Run a quick computation; raise `LedgerUnavailable` after a deadline, such as when a file system hangs."""
-        waiter = AsyncWaiter.of_running_loop(self._waiters, self._submit, QUICK_BUNDLE, late=_LATE)
+        waiter = AsyncWaiter.of_running_loop(self._waiters, self._submit, QUICK_BATCH_SIZE, late=_LATE)
         # The writer of a ledger calls items with a transaction; here they are called with None.
         return waiter.send(lambda _nothing: compute(), DEADLINE_S, alone=False, prepare=None)
 

@@ -14,13 +14,13 @@ from remit.claims.attestation import SessionState
 from remit.claims.canonical import canonicalize
 from remit.claims.receipt import Measurement, PolicyDecision, Step
 from remit.errors import RateLimited, RemitError
-from remit.governor.clock import Moment, timestamp
+from remit.governor.clock import Moment, format_timestamp
+from remit.governor.context import Context
 from remit.governor.lifecycle import refresh
-from remit.governor.means import Means
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, step_timestamp
 from remit.governor.refused import MAX_PER_S, SkippedCalls
-from remit.ledger.port import Transaction
 from remit.ledger.records import RESTORED, Session
+from remit.ledger.store import Transaction
 from remit.policy.engines import DENIALS
 
 __all__ = ["RATE_LIMIT", "ReportSkipped", "admit", "report_skipped"]
@@ -31,7 +31,7 @@ _CODE: Final = "rate_limited"
 _BATCH: Final = 64
 
 
-async def admit(context: Means, session_id: str, skip_states: Collection[SessionState] = ()) -> None:
+async def admit(context: Context, session_id: str, skip_states: Collection[SessionState] = ()) -> None:
     """Raise `RateLimited` if a session that denies every call gets too many calls."""
     now = context.now
     admitted = context.refused.admits(session_id, now, skip_states)
@@ -42,13 +42,13 @@ async def admit(context: Means, session_id: str, skip_states: Collection[Session
         )
 
 
-async def report_skipped(context: Means, session_id: str, *, at_once: bool = False) -> None:
+async def report_skipped(context: Context, session_id: str, *, at_once: bool = False) -> None:
     """Record the number of skipped calls, if that is due; with `at_once`, if there were any."""
     if session_id in context.refused.sessions:
         await _report(context, session_id, context.refused.take(session_id, context.now, at_once=at_once))
 
 
-async def _report(context: Means, session_id: str, skipped: SkippedCalls | None) -> None:
+async def _report(context: Context, session_id: str, skipped: SkippedCalls | None) -> None:
     if skipped is None:
         return
     try:
@@ -58,19 +58,19 @@ async def _report(context: Means, session_id: str, skipped: SkippedCalls | None)
         raise
 
 
-def _append(context: Means, transaction: Transaction, session_id: str, skipped: SkippedCalls) -> None:
+def _append(context: Context, transaction: Transaction, session_id: str, skipped: SkippedCalls) -> None:
     session, now = transaction.session(session_id), context.now
     if session is None or session.cause == RESTORED:
         return  # nothing can be appended
     session = refresh(context, transaction, session, now)
-    form = canonicalize({"calls": skipped.calls, "since": timestamp(skipped.since_ms)})
+    form = canonicalize({"calls": skipped.calls, "since": format_timestamp(skipped.since_ms)})
     append(context, transaction, session, _step(session, skipped, now), now, form=form)
 
 
 def _step(session: Session, skipped: SkippedCalls, now: Moment) -> Step:
     public, verdict = DENIALS[_CODE]
     calls = "1 call was" if skipped.calls == 1 else f"{skipped.calls} calls were"
-    counted = f"{calls} not evaluated since {timestamp(skipped.since_ms)}"
+    counted = f"{calls} not evaluated since {format_timestamp(skipped.since_ms)}"
     reason = f"{counted}: a session that permits nothing any more gets {MAX_PER_S} decisions a second"
     return Step(
         tool=RATE_LIMIT,
@@ -93,7 +93,7 @@ def _step(session: Session, skipped: SkippedCalls, now: Moment) -> Step:
 class ReportSkipped:
     """Record the number of skipped calls of all sessions, before the process stops."""
 
-    async def run(self, context: Means) -> None:
+    async def run(self, context: Context) -> None:
         """Append the receipts, a limited number in each transaction."""
         now, names = context.now, context.refused.unreported()
         for start in range(0, len(names), _BATCH):
@@ -107,6 +107,6 @@ class ReportSkipped:
                 raise
 
 
-def _append_all(context: Means, transaction: Transaction, some: dict[str, SkippedCalls]) -> None:
+def _append_all(context: Context, transaction: Transaction, some: dict[str, SkippedCalls]) -> None:
     for name, skipped in some.items():
         _append(context, transaction, name, skipped)

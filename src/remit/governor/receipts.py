@@ -11,10 +11,10 @@ from msgspec import UNSET, UnsetType, structs
 from remit.claims.chain import draft, ordered_receipt_id
 from remit.claims.receipt import MAX_TOOL, Measurement, SignedReceipt, Step
 from remit.errors import StateCorrupt, TokenTooLarge
-from remit.governor.clock import Moment, parse_timestamp, timestamp
-from remit.governor.means import Means
-from remit.ledger.port import Transaction
-from remit.ledger.records import IdempotencyKey, Kept, Session, UnsignedReceipt
+from remit.governor.clock import Moment, format_timestamp, parse_timestamp
+from remit.governor.context import Context
+from remit.ledger.records import IdempotencyKey, Session, StoredReceipt, UnsignedReceipt
+from remit.ledger.store import Transaction
 
 __all__ = [
     "GOVERNOR",
@@ -47,7 +47,7 @@ def budget_remaining(session: Session) -> dict[str, int]:
 
 def step_timestamp(session: Session, now: Moment) -> str:
     """Return the timestamp of a step: wall-clock time, monotonic within a chain."""
-    return timestamp(_latest_ms(session, now))
+    return format_timestamp(_latest_ms(session, now))
 
 
 def _latest_ms(session: Session, now: Moment) -> int:
@@ -55,7 +55,7 @@ def _latest_ms(session: Session, now: Moment) -> int:
 
 
 def observed_timestamp_ms(
-    context: Means, transaction: Transaction, session: Session, now: Moment, observed_ms: int | None
+    context: Context, transaction: Transaction, session: Session, now: Moment, observed_ms: int | None
 ) -> int:
     """Return the time of an observed event in milliseconds, limited to between the last receipt and now.
 
@@ -67,8 +67,8 @@ def observed_timestamp_ms(
     return max(observed_ms, _last_timestamp(context, transaction, session))
 
 
-def _last_timestamp(context: Means, transaction: Transaction, session: Session) -> int:
-    """Return the `timestamp` of the last receipt of a session in milliseconds, or 0 if it has no receipt."""
+def _last_timestamp(context: Context, transaction: Transaction, session: Session) -> int:
+    """Return the `format_timestamp` of the last receipt of a session in milliseconds, or 0 if it has no receipt."""
     if session.receipt_id is None:
         return 0
     receipt_id, timestamp_ms = context.timestamps.get(session.id, ("", 0))
@@ -81,18 +81,18 @@ def _last_timestamp(context: Means, transaction: Transaction, session: Session) 
     return parse_timestamp(claims.timestamp)
 
 
-def load_receipt(context: Means, stored: Kept | UnsignedReceipt) -> SignedReceipt:
+def load_receipt(context: Context, stored: StoredReceipt | UnsignedReceipt) -> SignedReceipt:
     """Return a durable receipt: a stored one is verified first, one that this process has just signed is not."""
     return stored.receipt if isinstance(stored, UnsignedReceipt) else context.receipt(stored.token)
 
 
-def new_receipt_id(context: Means, now: Moment) -> str:
+def new_receipt_id(context: Context, now: Moment) -> str:
     """Return a new receipt id, ordered by time."""
     return ordered_receipt_id(now.wall_ms, context.entropy(10))
 
 
 def append(
-    context: Means,
+    context: Context,
     transaction: Transaction,
     session: Session,
     step: Step,

@@ -5,7 +5,7 @@ without an answer is unknown, and they raise `LedgerUnavailable`; so do requests
 deadline. A ledger process that sends nothing for that long is considered hung. The front has no private key.
 
 An event loop has one connection, and sends all requests of one loop iteration in one frame. A thread opens a connection
-for each use case. A service has one more connection (`Keeper`), which keeps the ledger process running.
+for each use case. A service has one more connection (`LedgerProcessSupervisor`), which keeps the process running.
 """
 
 import asyncio
@@ -22,10 +22,11 @@ from msgspec import msgpack
 
 from remit.claims.keys import Keyring, SigningKey
 from remit.errors import FieldInvalid, InputError, LedgerUnavailable, RemitError, StateMissing
+from remit.governor.context import Context, UseCase
 from remit.governor.governor import run_sync
 from remit.governor.handshake import (
     MAX_HANDSHAKE,
-    SOCKET,
+    SOCKET_NAME,
     Hello,
     Introduction,
     check_peer,
@@ -37,7 +38,6 @@ from remit.governor.handshake import (
     load_secret,
     new_hello,
 )
-from remit.governor.means import Means, UseCase
 from remit.governor.pools import Pools
 from remit.governor.wire import (
     ANSWER,
@@ -47,21 +47,21 @@ from remit.governor.wire import (
     HEADER_BYTES,
     MAX_FRAME,
     USE_CASES,
-    Frames,
+    FrameDecoder,
     decode_answer,
     decode_failure,
     decode_messages,
     encode_case,
+    encode_frame,
     encode_message,
-    frame_of,
 )
-from remit.ledger.commit import DEADLINE_S, Observer
+from remit.ledger.commit import DEADLINE_S, CommitObserver
 from remit.ledger.home import Home
-from remit.ledger.keys import keyring_of
-from remit.ledger.port import Prepare, Reader, Work
+from remit.ledger.keys import build_keyring
+from remit.ledger.store import Prepare, Reader, Work
 from remit.ledger.transaction import Store
 
-__all__ = ["Keeper", "LedgerNotServed", "PublicKeys", "RemoteGovernor", "connect"]
+__all__ = ["LedgerProcessNotRunning", "LedgerProcessSupervisor", "PublicKeys", "RemoteGovernor", "connect"]
 
 _T = TypeVar("_T")
 
@@ -78,7 +78,7 @@ _BROKEN: Final = "the ledger process has ended, and it is not known whether this
 _ABSENT: Final = "the ledger process is not running; it is being started again"
 
 
-class LedgerNotServed(Exception):
+class LedgerProcessNotRunning(Exception):
     """No ledger process is running for the home. Callers retry, start one, or raise a `RemitError`."""
 
 
@@ -87,7 +87,7 @@ class PublicKeys:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._keyring = keyring_of(reader.keys())
+        self._keyring = build_keyring(reader.keys())
 
     def signing(self, kid: str) -> SigningKey:  # noqa: ARG002 - there is none
         """Raise `LedgerUnavailable`: only the ledger process signs."""
@@ -99,27 +99,27 @@ class PublicKeys:
 
     def refresh(self) -> Keyring:
         """Reload the trusted keys and return them."""
-        self._keyring = keyring_of(self._reader.keys())
+        self._keyring = build_keyring(self._reader.keys())
         return self._keyring
 
 
 def connect(home: Home, introduction: Introduction, timeout_s: float = DEADLINE_S) -> socket.socket:
     """Connect to the ledger process of a home and complete the handshake.
 
-    Raise `LedgerNotServed` if none is running, `LedgerInUse` if it has another version. Errors sent by the ledger
-    process, such as for invalid policies, are raised unchanged.
+    Raise `LedgerProcessNotRunning` if none is running, `LedgerInUse` if it has another version. Errors that the
+    process sends, such as for invalid policies, are raised unchanged.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(timeout_s)
         with home.folder("run", create=False) as folder:
             secret = load_secret(folder)
-            connection.connect(folder.socket_address(SOCKET))
+            connection.connect(folder.socket_address(SOCKET_NAME))
         check_peer(connection)
         _do_handshake(connection, secret, introduction)
     except (OSError, StateMissing):
         connection.close()
-        raise LedgerNotServed(_ABSENT) from None
+        raise LedgerProcessNotRunning(_ABSENT) from None
     except BaseException:
         connection.close()
         raise
@@ -166,7 +166,7 @@ def _receive_exactly(connection: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def _receive(connection: socket.socket, frames: Frames) -> bytes:
+def _receive(connection: socket.socket, frames: FrameDecoder) -> bytes:
     """Read until a frame is complete and return it; raise `ConnectionResetError` at the end of the stream."""
     data = b""
     while True:
@@ -180,14 +180,14 @@ def _receive(connection: socket.socket, frames: Frames) -> bytes:
 class _Prejudging(Protocol):
     """A use case that can be judged in the front before it is sent."""
 
-    async def prejudge(self, context: Means) -> Any:  # noqa: ANN401 - itself
+    async def prejudge(self, context: Context) -> Any:  # noqa: ANN401 - itself
         """Return the use case with the findings of this process."""
 
 
 class _Learning(Protocol):
     """A use case whose answer updates the caches of the front."""
 
-    def learn(self, context: Means, answer: Any) -> None:  # noqa: ANN401 - its answer
+    def learn(self, context: Context, answer: Any) -> None:  # noqa: ANN401 - its answer
         """Update the caches."""
 
 
@@ -200,7 +200,9 @@ _WITH_LEARN: Final = frozenset(kind for kind in USE_CASES.values() if hasattr(ki
 class RemoteGovernor:
     """Runs use cases in the ledger process, with the interface of a `Governor`."""
 
-    def __init__(self, context: Means, connect: Callable[[], socket.socket], *, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(
+        self, context: Context, connect: Callable[[], socket.socket], *, deadline_s: float = DEADLINE_S
+    ) -> None:
         """Use the context of a front; `connect` returns a connection with a completed handshake."""
         self.means = context
         self._connect = connect
@@ -229,7 +231,7 @@ class RemoteGovernor:
         """Run a use case and return its result. Blocks the calling thread."""
         return run_sync(self._run(case, self.means.for_request(self._blocking)))
 
-    async def _run(self, case: UseCase[_T], context: Means) -> _T:
+    async def _run(self, case: UseCase[_T], context: Context) -> _T:
         kind = type(case)
         if kind not in _REMOTE:
             return await case.run(context)
@@ -243,11 +245,11 @@ class RemoteGovernor:
         """Run a use case on an event loop, without blocking it."""
         return self.arun_with(case, self.means.for_request(self._on_loop))
 
-    def arun_with(self, case: UseCase[_T], context: Means) -> Coroutine[Any, Any, _T]:
+    def arun_with(self, case: UseCase[_T], context: Context) -> Coroutine[Any, Any, _T]:
         """Run a use case with the context of a request, remotely or in this process."""
         return self._arun_remote(case, context) if type(case) in _REMOTE else case.run(context)
 
-    async def _arun_remote(self, case: UseCase[_T], context: Means) -> _T:
+    async def _arun_remote(self, case: UseCase[_T], context: Context) -> _T:
         kind = type(case)
         sent = await cast("_Prejudging", case).prejudge(context) if kind in _WITH_PREJUDGE else case
         link = self._link()
@@ -266,7 +268,7 @@ class RemoteGovernor:
         with self._connect_with_retry() as connection:
             connection.settimeout(self._deadline_s)
             try:
-                connection.sendall(frame_of([message]))
+                connection.sendall(encode_frame([message]))
                 return _wait_for_answer(connection, type(case))
             except TimeoutError:
                 raise LedgerUnavailable(_LATE) from None
@@ -278,7 +280,7 @@ class RemoteGovernor:
         while True:
             try:
                 return self._connect()
-            except LedgerNotServed as error:
+            except LedgerProcessNotRunning as error:
                 if self._closed or time.monotonic() > deadline:
                     raise LedgerUnavailable(str(error)) from None
             time.sleep(_RETRY_S)
@@ -296,7 +298,7 @@ class RemoteGovernor:
 
 def _wait_for_answer(connection: socket.socket, kind: type[UseCase[_T]]) -> _T:
     """Wait for the answer. Each received frame, even an empty one, restarts the timeout of the socket."""
-    frames = Frames()
+    frames = FrameDecoder()
     while True:
         for _, what, content in decode_messages(_receive(connection, frames)):
             if what == FAILURE:
@@ -331,7 +333,7 @@ class _BlockingRuntime:
         """Compute in the calling thread."""
         return compute()
 
-    def run(self, case: UseCase[_T], context: Means) -> Coroutine[Any, Any, _T]:
+    def run(self, case: UseCase[_T], context: Context) -> Coroutine[Any, Any, _T]:
         """Run the use case in the ledger process, or here if it only reads."""
         return self._governor._run(case, context)  # noqa: SLF001 - a part of it
 
@@ -360,7 +362,7 @@ class _Link(asyncio.Protocol):
         self._deadline_s = deadline_s
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._frames = Frames()
+        self._frames = FrameDecoder()
         self._numbers = itertools.count(1)
         self._pending: dict[int, tuple[asyncio.Future[Any], type[Any]]] = {}
         self._out: list[bytes] = []
@@ -381,7 +383,7 @@ class _Link(asyncio.Protocol):
     async def _connect_once(self) -> None:
         connection = await self.loop.run_in_executor(None, self._connect)
         connection.setblocking(False)  # noqa: FBT003 - as sockets have it
-        self._frames = Frames()
+        self._frames = FrameDecoder()
         await self.loop.create_unix_connection(lambda: self, sock=connection)
 
     def ask(self, case: UseCase[_T]) -> "asyncio.Future[_T]":
@@ -412,7 +414,7 @@ class _Link(asyncio.Protocol):
         for index, message in enumerate(out):
             size += len(message)
             if size > _MAX_BATCH_BYTES or index == len(out) - 1:
-                self._transport.write(frame_of(out[start : index + 1]))
+                self._transport.write(encode_frame(out[start : index + 1]))
                 start, size = index + 1, 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -472,7 +474,7 @@ class _Link(asyncio.Protocol):
         self._check_timer = self.loop.call_later(_CHECK_S, self._check_alive)
 
 
-class Keeper:
+class LedgerProcessSupervisor:
     """Supervises the ledger process for a service: keeps a connection to it, and restarts it when it has ended.
 
     It forwards the commit events of the ledger process to an observer, and reports a failure while there is none.
@@ -482,7 +484,7 @@ class Keeper:
         self,
         connect: Callable[[], socket.socket],
         restart: Callable[[], None],
-        observer: Observer,
+        observer: CommitObserver,
         *,
         told: Callable[[str, str], None] = lambda _event, _why: None,
     ) -> None:
@@ -493,7 +495,7 @@ class Keeper:
         self._log = told
         self._closing = threading.Event()
         self._connection: socket.socket | None = None
-        with suppress(LedgerNotServed):  # it has just ended; the thread restarts it
+        with suppress(LedgerProcessNotRunning):  # it has just ended; the thread restarts it
             self._connection = connect()
         self._thread = threading.Thread(target=self._supervise, name="ledger-keeper", daemon=True)
         self._thread.start()
@@ -531,7 +533,7 @@ class Keeper:
         for attempt in itertools.count():
             try:
                 self._connection = self._connect()
-            except LedgerNotServed:
+            except LedgerProcessNotRunning:
                 pass
             except RemitError as error:
                 self._log("ledger_process_refuses", str(error))
@@ -549,7 +551,7 @@ class Keeper:
 
     def _listen(self, connection: socket.socket) -> None:
         """Handle the events of the ledger process until the connection ends."""
-        frames = Frames()
+        frames = FrameDecoder()
         try:
             while True:
                 for _, kind, content in decode_messages(_receive(connection, frames)):
@@ -572,7 +574,7 @@ class Keeper:
 
 def _send_bye(connection: socket.socket) -> None:
     with suppress(OSError):
-        connection.sendall(frame_of([encode_message(0, BYE, None)]))
+        connection.sendall(encode_frame([encode_message(0, BYE, None)]))
 
 
 _events: Final = msgpack.Decoder(list[tuple[str, int, float, str]]).decode

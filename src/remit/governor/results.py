@@ -10,12 +10,12 @@ from remit.claims.canonical import canonicalize
 from remit.claims.receipt import Digest, PolicyDecision, SignedReceipt, Step
 from remit.errors import ReceiptNotFound, RequestConflict
 from remit.governor.clock import Moment
+from remit.governor.context import Context
 from remit.governor.lifecycle import refresh
-from remit.governor.means import Means
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, load_receipt, step_timestamp
 from remit.governor.sessions import get_session
-from remit.ledger.port import Transaction
-from remit.ledger.records import Kept, Session, UnsignedReceipt
+from remit.ledger.records import Session, StoredReceipt, UnsignedReceipt
+from remit.ledger.store import Transaction
 from remit.policy.engines import DENIALS
 
 __all__ = ["RecordResult", "RecordedResult"]
@@ -42,7 +42,7 @@ class RecordResult:
     receipt_id: str
     result: Digest
 
-    async def run(self, context: Means) -> RecordedResult:
+    async def run(self, context: Context) -> RecordedResult:
         """Append the outcome, or return the one recorded before."""
         outcome, repeated = await context.transact(lambda transaction: self.append(context, transaction))
         return RecordedResult(self.check_receipt(load_receipt(context, outcome)), repeated)
@@ -54,8 +54,8 @@ class RecordResult:
         return receipt
 
     def append(
-        self, context: Means, transaction: Transaction, decision: SignedReceipt | None = None
-    ) -> tuple[Kept | UnsignedReceipt, bool]:
+        self, context: Context, transaction: Transaction, decision: SignedReceipt | None = None
+    ) -> tuple[StoredReceipt | UnsignedReceipt, bool]:
         """Append the outcome or find it; return it and whether it existed. `decision` is given if it is loaded."""
         session = get_session(transaction, self.session_id)
         token = "" if decision is not None else self._stored_decision(transaction).token
@@ -74,10 +74,10 @@ class RecordResult:
         )
         return unsigned, False
 
-    def _stored_decision(self, transaction: Transaction) -> Kept:
+    def _stored_decision(self, transaction: Transaction) -> StoredReceipt:
         """Return the stored decision, which must be in the session."""
         stored = transaction.receipt(self.receipt_id)
-        if not isinstance(stored, Kept) or stored.session_id != self.session_id:
+        if not isinstance(stored, StoredReceipt) or stored.session_id != self.session_id:
             raise ReceiptNotFound("no receipt of the session has this id")
         return stored
 

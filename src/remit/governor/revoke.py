@@ -14,11 +14,11 @@ from typing import Final
 from remit.errors import FieldInvalid, SessionNotFound
 from remit.governor.clock import Moment
 from remit.governor.closing import close_all_delegates, close_killed
+from remit.governor.context import Context
 from remit.governor.lifecycle import MAX_CLOSED, TRANSITIONS, Transition, close, refresh, revoke_source, settle
-from remit.governor.means import Means
 from remit.governor.sessions import reload_session
-from remit.ledger.port import Transaction
 from remit.ledger.records import Session
+from remit.ledger.store import Transaction
 
 __all__ = ["MAX_REASON", "CloseRevoked", "KillSwitch", "RevokePassport", "RevokeSession"]
 
@@ -32,7 +32,7 @@ class RevokePassport:
     passport_id: str
     reason: str = ""
 
-    async def run(self, context: Means) -> Session | None:
+    async def run(self, context: Context) -> Session | None:
         """Store the revocation, which denies every call from then on, and then close the session and its delegates."""
         _check_reason(self.reason)
 
@@ -69,7 +69,7 @@ def _store_revocation(transaction: Transaction, session_id: str, now: Moment, re
 
 
 def _close_and_revoke(
-    context: Means, transaction: Transaction, session: Session, transition: Transition, reason: str = ""
+    context: Context, transaction: Transaction, session: Session, transition: Transition, reason: str = ""
 ) -> tuple[Session, Session | None]:
     """Close and revoke a session, and the last session of its source if that is another one."""
     now = context.now
@@ -78,7 +78,7 @@ def _close_and_revoke(
     return session, None if last is None else close(context, transaction, last, transition, now)
 
 
-async def _close_delegates(context: Means, session: Session, last: Session | None) -> None:
+async def _close_delegates(context: Context, session: Session, last: Session | None) -> None:
     """Close the delegates of the sessions that `_close_and_revoke` has returned."""
     await close_all_delegates(context, session)
     if last is not None:
@@ -91,7 +91,7 @@ class CloseRevoked:
 
     passport_ids: Sequence[str]
 
-    async def run(self, context: Means) -> int:
+    async def run(self, context: Context) -> int:
         """Close the sessions. Their calls are already denied, so an interruption does no harm."""
         count = 0
         for start in range(0, len(self.passport_ids), MAX_CLOSED):
@@ -104,7 +104,7 @@ class CloseRevoked:
 
 
 def _close_batch(
-    context: Means, passport_ids: Sequence[str], transaction: Transaction
+    context: Context, passport_ids: Sequence[str], transaction: Transaction
 ) -> list[tuple[Session, Session | None]]:
     now, closed = context.now, list[tuple[Session, Session | None]]()
     for passport_id in passport_ids:
@@ -129,7 +129,7 @@ class RevokeSession:
     session_id: str
     lineage: bool = False
 
-    async def run(self, context: Means) -> Session:
+    async def run(self, context: Context) -> Session:
         """Revoke the session, or the root of its lineage, and close the delegates."""
 
         def work(transaction: Transaction) -> tuple[Session, Session, Session | None]:
@@ -160,7 +160,7 @@ class KillSwitch:
 
     on: bool
 
-    async def run(self, context: Means) -> int:
+    async def run(self, context: Context) -> int:
         """Set the switch, which denies every call from then on if it is on, and then close the sessions in batches."""
 
         def set_switch(transaction: Transaction) -> int:

@@ -16,11 +16,12 @@ import msgspec
 from msgspec import msgpack
 
 from remit.errors import FieldInvalid, LedgerUnavailable, RemitError
+from remit.governor.context import UseCaseRunner
 from remit.governor.handshake import (
     MAX_HANDSHAKE,
     Hello,
     Introduction,
-    Judging,
+    PolicySettings,
     check_peer,
     check_version,
     compute_proof,
@@ -29,24 +30,23 @@ from remit.governor.handshake import (
     is_valid_proof,
     new_hello,
 )
-from remit.governor.means import UseCaseRunner
 from remit.governor.wire import (
     ANSWER,
     BYE,
     EVENT,
     HEADER_BYTES,
     MAX_FRAME,
-    Frames,
+    FrameDecoder,
     decode_case,
     decode_messages,
     encode_failure,
+    encode_frame,
     encode_message,
-    frame_of,
 )
-from remit.ledger.commit import Observer
+from remit.ledger.commit import CommitObserver
 from remit.ledger.transaction import Store
 
-__all__ = ["Forwarding", "LedgerServer", "Lifetime"]
+__all__ = ["CommitEventForwarder", "IdleTimeouts", "LedgerServer"]
 
 # The maximum number of unanswered requests of one connection.
 _MAX_OUTSTANDING: Final = 4096
@@ -58,19 +58,19 @@ _MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 _MAX_GOVERNORS: Final = 32
 
 
-class Lifetime(NamedTuple):
+class IdleTimeouts(NamedTuple):
     """How many seconds a ledger process without services keeps running: at the start, and after losing one."""
 
     first_s: float = 30.0
     lost_s: float = 1.0
 
 
-class Forwarding(Observer):
+class CommitEventForwarder(CommitObserver):
     """Collects commit events on the writer thread, to forward them to services for their metrics."""
 
-    def __init__(self, then: Observer | None = None) -> None:
+    def __init__(self, then: CommitObserver | None = None) -> None:
         """Call `then` with every event, too."""
-        self._then = then or Observer()
+        self._then = then or CommitObserver()
         self._events: list[tuple[str, int, float, str]] = []
         self._is_awake = False
         self._wake: Callable[[], object] | None = None
@@ -124,17 +124,17 @@ class LedgerServer:
         self,
         listening: socket.socket,
         secret: bytes,
-        governor_for: Callable[[Judging], UseCaseRunner],
+        governor_for: Callable[[PolicySettings], UseCaseRunner],
         *,
-        forwarding: Forwarding | None = None,
-        lifetime: Lifetime | None = None,
+        forwarding: CommitEventForwarder | None = None,
+        lifetime: IdleTimeouts | None = None,
         told: Callable[[str, str], None] = lambda _event, _reason: None,
     ) -> None:
         """Serve until `stop`, or with a `lifetime`, until no service is connected for that long."""
         self.secret = secret
         self._listening = listening
         self._governor_for = governor_for
-        self._governors: dict[Judging, UseCaseRunner] = {}
+        self._governors: dict[PolicySettings, UseCaseRunner] = {}
         self._forwarding = forwarding
         self._lifetime = lifetime
         self._log = told
@@ -200,7 +200,7 @@ class LedgerServer:
             told = any(one.service for one in self._connections)
             self._forwarding.start((lambda: self._loop.call_soon_threadsafe(self._forward)) if told else None)
 
-    def governor_of(self, judging: Judging) -> UseCaseRunner:
+    def governor_of(self, judging: PolicySettings) -> UseCaseRunner:
         """Return the governor for a front's policy settings; cached."""
         known = self._governors.get(judging)
         if known is None:
@@ -251,7 +251,7 @@ class _Connection(asyncio.Protocol):
         self.leaving = False
         self.outstanding = 0
         self._server = server
-        self._frames = Frames(MAX_HANDSHAKE)
+        self._frames = FrameDecoder(MAX_HANDSHAKE)
         self._next = self._take_hello
         self._started = time.monotonic()
         self._transport: asyncio.Transport | None = None
@@ -325,7 +325,7 @@ class _Connection(asyncio.Protocol):
         for index, message in enumerate(out):
             size += len(message)
             if size > _MAX_BATCH_BYTES or index == len(out) - 1:
-                self._write(frame_of(out[start : index + 1]))
+                self._write(encode_frame(out[start : index + 1]))
                 start, size = index + 1, 0
 
     def _write(self, frame: bytes) -> None:
@@ -406,4 +406,4 @@ class _Connection(asyncio.Protocol):
             self.close()
 
 
-_KEEP_ALIVE: Final = frame_of([])
+_KEEP_ALIVE: Final = encode_frame([])

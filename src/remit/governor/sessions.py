@@ -29,19 +29,19 @@ from remit.errors import (
 from remit.governor.audiences import check_client
 from remit.governor.clock import Moment
 from remit.governor.closing import close_all_delegates
+from remit.governor.context import Context, UseCase
 from remit.governor.lifecycle import TRANSITIONS, close, load_status, refresh
-from remit.governor.means import Means, UseCase
 from remit.governor.rate import report_skipped
-from remit.ledger.port import Transaction
 from remit.ledger.records import RESTORED, Session
+from remit.ledger.store import Transaction
 
 __all__ = [
-    "End",
-    "Held",
-    "Look",
+    "EndSession",
+    "GetSession",
+    "RequireHolder",
     "SessionAndPassport",
-    "Start",
-    "Started",
+    "StartResult",
+    "StartSession",
     "check_passport_holder",
     "check_session_holder",
     "get_session",
@@ -71,7 +71,7 @@ def check_session_holder(bound_to: str, holder: str) -> None:
 
 
 @dataclass(frozen=True)
-class Held(Generic[_T_co]):
+class RequireHolder(Generic[_T_co]):
     """Runs a use case on a session if the client presents the certificate that the session is bound to.
 
     `holder` is the thumbprint of the client's certificate, empty without one.
@@ -81,7 +81,7 @@ class Held(Generic[_T_co]):
     session_id: str
     holder: str
 
-    def run(self, context: Means) -> Coroutine[Any, Any, _T_co]:
+    def run(self, context: Context) -> Coroutine[Any, Any, _T_co]:
         """Check the certificate, then run the use case."""
         bound_to = context.holders.get(self.session_id)
         if bound_to is None:
@@ -89,11 +89,11 @@ class Held(Generic[_T_co]):
         check_session_holder(bound_to, self.holder)
         return context.run(self.case)
 
-    async def _find_and_run(self, context: Means) -> _T_co:
+    async def _find_and_run(self, context: Context) -> _T_co:
         check_session_holder(context.holder_of(await context.aside(lambda: self._load_session(context))), self.holder)
         return await context.run(self.case)
 
-    def _load_session(self, context: Means) -> Session:
+    def _load_session(self, context: Context) -> Session:
         """Load the session, if clients may use it. Neither that nor its holder ever changes, so it can be cached."""
         session = context.reader.session(self.session_id)
         if session is None:
@@ -102,7 +102,7 @@ class Held(Generic[_T_co]):
         return session
 
 
-class Started(NamedTuple):
+class StartResult(NamedTuple):
     """A session with its passport, and whether it existed before."""
 
     session: Session
@@ -127,14 +127,14 @@ def get_session(transaction: Transaction, session_id: str) -> Session:
     return session
 
 
-async def reload_session(context: Means, session: Session) -> Session:
+async def reload_session(context: Context, session: Session) -> Session:
     """Return a session as stored: a session returned by a transaction may lack the hash of its last receipt."""
     stored: Session | None = await context.aside(lambda: context.reader.session(session.id))
     return stored or session
 
 
 @dataclass(frozen=True)
-class Start:
+class StartSession:
     """Start a session from a passport token, or return the session that it has started before.
 
     A passport that has expired or was revoked is refused, even if it has a session. `holder` is the thumbprint of the
@@ -146,7 +146,7 @@ class Start:
     holder: str = ""
     by_source: bool = False
 
-    async def run(self, context: Means) -> Started:
+    async def run(self, context: Context) -> StartResult:
         """Verify the passport, then create the session if there is none."""
         passport = await self._verify(context)
         check_passport_holder(passport, self.holder)
@@ -162,7 +162,7 @@ class Start:
             started = started._replace(session=(await reload_session(context, started.session)))
         return started
 
-    async def _verify(self, context: Means) -> Passport:
+    async def _verify(self, context: Context) -> Passport:
         """Verify the passport. Reloads the keys once, as another process may have added one."""
         now_s = context.now.wall_s
         try:
@@ -172,15 +172,15 @@ class Start:
         return verify_passport(self.token, context.keys.keyring(), now=now_s)
 
 
-def _session_or_parent(context: Means, passport: Passport) -> Session | None:
+def _session_or_parent(context: Context, passport: Passport) -> Session | None:
     """Return the session of a passport, or else the session it was delegated from, or None."""
     session = context.reader.session(passport.jti)
     return session or (context.reader.session(passport.parent_jti) if passport.parent_jti else None)
 
 
 def _start(
-    context: Means, transaction: Transaction, passport: Passport, holder: str
-) -> tuple[Started, PassportError | None]:
+    context: Context, transaction: Transaction, passport: Passport, holder: str
+) -> tuple[StartResult, PassportError | None]:
     """Return the session, and the error if its passport is no longer accepted.
 
     The error is returned and not raised, so that changes to the session are committed.
@@ -189,7 +189,7 @@ def _start(
     if transaction.session(passport.jti) is not None:
         session = get_session(transaction, passport.jti)
         check_session_holder(session.holder, holder)
-        started = Started(
+        started = StartResult(
             refresh_and_save(context, transaction, session, now),
             _check_same_passport(context, session, passport),
             existing=True,
@@ -207,7 +207,7 @@ def _start(
         parent = _parent_session(context, transaction, passport, now)
         session = structs.replace(session, lifetime_ms=min(session.lifetime_ms, parent.left_ms))
     transaction.put_session(session)
-    return Started(session, passport, existing=False), None
+    return StartResult(session, passport, existing=False), None
 
 
 def _refusal(transaction: Transaction, session: Session) -> PassportError | None:
@@ -219,7 +219,7 @@ def _refusal(transaction: Transaction, session: Session) -> PassportError | None
     return None
 
 
-def _check_registered(context: Means, transaction: Transaction, passport: Passport) -> None:
+def _check_registered(context: Context, transaction: Transaction, passport: Passport) -> None:
     """Raise `PassportUnregistered` if a passport names an issuer of this home and was not registered by it.
 
     A valid signature is not enough: the key may have been stolen, or replaced since. Passports of delegates are
@@ -235,12 +235,12 @@ def _check_registered(context: Means, transaction: Transaction, passport: Passpo
         )
 
 
-def _is_issued_here(context: Means, passport: Passport) -> bool:
+def _is_issued_here(context: Context, passport: Passport) -> bool:
     """Return whether a passport names a key of this home as its issuer."""
     return any(trusted.issuer == passport.issuer and not trusted.foreign for trusted in context.keys.keyring())
 
 
-def _check_same_passport(context: Means, session: Session, passport: Passport) -> Passport:
+def _check_same_passport(context: Context, session: Session, passport: Passport) -> Passport:
     """Return the stored passport of a session, or raise `RequestConflict` if another one of its id is presented."""
     stored = context.passport_of(session)
     if stored.token != passport.token and (
@@ -254,7 +254,7 @@ def _identity(passport: Passport) -> tuple[object, ...]:
     return passport.issuer, passport.mission, passport.parent_jti, passport.bound_to, passport.expires_at
 
 
-def refresh_and_save(context: Means, transaction: Transaction, session: Session, now: Moment) -> Session:
+def refresh_and_save(context: Context, transaction: Transaction, session: Session, now: Moment) -> Session:
     """Return a session as `refresh` does, and write it if its state has changed."""
     refreshed = refresh(context, transaction, session, now)
     if refreshed.state != session.state:
@@ -262,7 +262,7 @@ def refresh_and_save(context: Means, transaction: Transaction, session: Session,
     return refreshed
 
 
-def _parent_session(context: Means, transaction: Transaction, passport: Passport, now: Moment) -> Session:
+def _parent_session(context: Context, transaction: Transaction, passport: Passport, now: Moment) -> Session:
     """Return the parent session of a delegate's passport, or raise if the passport cannot start a session."""
     delegation = transaction.delegation_to(passport.jti)
     if delegation is None or (delegation.parent, delegation.passport) != (passport.parent_jti, passport.token):
@@ -277,7 +277,7 @@ def _parent_session(context: Means, transaction: Transaction, passport: Passport
     return parent
 
 
-def new_session(context: Means, transaction: Transaction, passport: Passport, now: Moment) -> Session:
+def new_session(context: Context, transaction: Transaction, passport: Passport, now: Moment) -> Session:
     """Return a new session for a passport, without storing it."""
     mission = passport.mission
     return Session(
@@ -299,12 +299,12 @@ def new_session(context: Means, transaction: Transaction, passport: Passport, no
 
 
 @dataclass(frozen=True)
-class Look:
+class GetSession:
     """Return a session with its time counted, and its passport; close it and its delegates if it has expired."""
 
     session_id: str
 
-    async def run(self, context: Means) -> SessionAndPassport:
+    async def run(self, context: Context) -> SessionAndPassport:
         """Refresh the session, and verify its passport if that is not cached."""
         await report_skipped(context, self.session_id)
 
@@ -317,12 +317,12 @@ class Look:
 
 
 @dataclass(frozen=True)
-class End:
+class EndSession:
     """End a session and its delegates; a session in a final state stays unchanged."""
 
     session_id: str
 
-    async def run(self, context: Means) -> Session:
+    async def run(self, context: Context) -> Session:
         """Close the session, which denies every call in its delegates from then on, and then close these."""
 
         def work(transaction: Transaction) -> Session:

@@ -14,13 +14,13 @@ from remit.claims.passport import AUDIENCE, issue_passport
 from remit.errors import FieldInvalid, TokenTooLarge
 from remit.governor.audiences import HOOK_KEY
 from remit.governor.clock import Moment
-from remit.governor.means import Means
-from remit.governor.placing import Placing
-from remit.governor.sessions import Started, new_session, refresh_and_save
-from remit.ledger.port import Transaction
+from remit.governor.context import Context
+from remit.governor.folders import MissionTemplate
+from remit.governor.sessions import StartResult, new_session, refresh_and_save
 from remit.ledger.records import RESTORED, Session, Source, source_trace_id
+from remit.ledger.store import Transaction
 
-__all__ = ["Reporter", "StartFor", "current_session", "last_session_id"]
+__all__ = ["Reporter", "StartSourceSession", "current_session", "last_session_id"]
 
 
 class Reporter(NamedTuple):
@@ -39,7 +39,7 @@ class Reporter(NamedTuple):
     # SHA-256 of the secret in the event, in hexadecimal; empty without one.
     secret: str = ""
     # The template for the mission in the folder of an earlier session; None if the mission is for a fixed folder.
-    placing: Placing | None = None
+    placing: MissionTemplate | None = None
 
     @property
     def binding(self) -> str:
@@ -48,7 +48,7 @@ class Reporter(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StartFor:
+class StartSourceSession:
     """Start the session of a reporter, or return the active one.
 
     A session is started even if the kill switch is on, so that events in an incident are recorded; they are denied.
@@ -56,27 +56,27 @@ class StartFor:
 
     reporter: Reporter
 
-    def learn(self, context: Means, started: Started) -> None:
+    def learn(self, context: Context, started: StartResult) -> None:
         """Cache the session of the reporter."""
         context.note_source(self.reporter.key, started.session.id)
 
-    async def run(self, context: Means) -> Started:
+    async def run(self, context: Context) -> StartResult:
         """Find the active session, or start one, in one transaction."""
         # Alone, because two processes must not both start a session.
-        started: Started = await context.transact(lambda transaction: self._work(context, transaction), alone=True)
+        started: StartResult = await context.transact(lambda transaction: self._work(context, transaction), alone=True)
         self.learn(context, started)
         return started
 
-    def _work(self, context: Means, transaction: Transaction) -> Started:
+    def _work(self, context: Context, transaction: Transaction) -> StartResult:
         now = context.now
         session = current_session(transaction, self.reporter.key)
         if session is not None:
             session = refresh_and_save(context, transaction, session, now)
             if session.state == "active":
-                return Started(session, context.passport_of(session), existing=True)
+                return StartResult(session, context.passport_of(session), existing=True)
         return self.begin(context, transaction, now)
 
-    def begin(self, context: Means, transaction: Transaction, now: Moment) -> Started:
+    def begin(self, context: Context, transaction: Transaction, now: Moment) -> StartResult:
         """Issue a passport for the mission, and start its session."""
         signing = context.keys.signing(transaction.switches.kid)
         issuer, jti = f"remit:{signing.kid}", context.new_id("pass")
@@ -96,7 +96,7 @@ class StartFor:
             session = structs.replace(session, trace_id=source_trace_id(self.reporter.key))
         transaction.put_session(session)
         transaction.put_source(Source(session.id, self.reporter.key, self.reporter.told))
-        return Started(session, passport, existing=False)
+        return StartResult(session, passport, existing=False)
 
 
 def current_session(transaction: Transaction, key: str) -> Session | None:

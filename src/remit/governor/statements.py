@@ -16,17 +16,17 @@ from remit.claims.strictjson import JSON
 from remit.claims.succession import KeyLimit
 from remit.errors import FieldInvalid, quote
 from remit.governor.clock import Moment
+from remit.governor.context import Context
 from remit.governor.lifecycle import refresh
-from remit.governor.means import Means
 from remit.governor.receipts import GOVERNOR, append, budget_remaining, clip, step_timestamp
 from remit.governor.sessions import get_session
-from remit.governor.sources import Reporter, StartFor
+from remit.governor.sources import Reporter, StartSourceSession
 from remit.ledger.findings import LIMIT_STATED
-from remit.ledger.port import Transaction
 from remit.ledger.records import Session, UnsignedReceipt
+from remit.ledger.store import Transaction
 from remit.policy.engines import DENIALS
 
-__all__ = ["CHECK", "OWN_APP", "Declare", "RecordedStatement", "limit_statement"]
+__all__ = ["CHECK", "OWN_APP", "RecordStatement", "RecordedStatement", "limit_statement"]
 
 # The name of the measurement with a summary of the report.
 CHECK: Final = "remit.check"
@@ -42,12 +42,12 @@ _OWN: Final = Reporter(
 )
 
 
-def limit_statement(limit: KeyLimit) -> "Declare":
+def limit_statement(limit: KeyLimit) -> "RecordStatement":
     """Return the statement that a key's period ended, so that a later removal of the record is detected."""
     what = "ended" if limit.distrusted_from is None else "was cut short, because the key is distrusted:"
     reason = f"the period of key {limit.kid} {what} after receipt {limit.position.receipts} of the ledger"
     report: dict[str, JSON] = {"id": limit.jti, "key": limit.kid, **limit.position._asdict()}
-    return Declare(LIMIT_STATED, limit.jti, report, "", reason)
+    return RecordStatement(LIMIT_STATED, limit.jti, report, "", reason)
 
 
 class RecordedStatement(NamedTuple):
@@ -58,7 +58,7 @@ class RecordedStatement(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Declare:
+class RecordStatement:
     """Record the result of a check: `code` is empty if there is no problem, else one of `DENIALS`.
 
     `tool` is the name of the check, `target` what was checked, `report` the whole result, `counted` a summary in words.
@@ -71,11 +71,11 @@ class Declare:
     reason: str
     counted: str = ""
 
-    async def run(self, context: Means) -> RecordedStatement:
+    async def run(self, context: Context) -> RecordedStatement:
         """Append the statement to the session of Remit's own checks, starting one if there is none."""
         self._check()
         form = canonicalize({"report": self.report})
-        name = (await StartFor(_OWN).run(context)).session.id
+        name = (await StartSourceSession(_OWN).run(context)).session.id
         pending: UnsignedReceipt = await context.transact(
             lambda transaction: self._work(context, transaction, name, form)
         )
@@ -88,7 +88,7 @@ class Declare:
         if self.code and self.code not in DENIALS:
             raise FieldInvalid(f"{quote(self.code)} is not a denial code", place="$.code")
 
-    def _work(self, context: Means, transaction: Transaction, name: str, form: bytes) -> UnsignedReceipt:
+    def _work(self, context: Context, transaction: Transaction, name: str, form: bytes) -> UnsignedReceipt:
         now = context.now
         session = refresh(context, transaction, get_session(transaction, name), now)
         _, pending = append(context, transaction, session, self._step(session, now), now, form=form)

@@ -10,18 +10,18 @@ from typing import Final
 
 import msgspec
 
-from remit.governor.assistants import Begin
+from remit.governor.assistant_sessions import tampering_key
+from remit.governor.assistants import BeginAssistantSession
 from remit.governor.audiences import HOOK_KEY
 from remit.governor.closing import close_all_delegates
-from remit.governor.leads import tampering_key
+from remit.governor.context import Context
 from remit.governor.lifecycle import MAX_CLOSED, TRANSITIONS, close, refresh
-from remit.governor.means import Means
 from remit.governor.sessions import get_session
 from remit.governor.sources import Reporter
-from remit.ledger.port import Reader, Transaction
 from remit.ledger.records import Session
+from remit.ledger.store import Reader, Transaction
 
-__all__ = ["TAMPERED", "EndReporter", "EndTampered"]
+__all__ = ["TAMPERED", "EndReporterSession", "RevokeTamperedSessions"]
 
 # The cause of sessions that were revoked here.
 TAMPERED: Final = TRANSITIONS["tamper"].code
@@ -29,7 +29,7 @@ _decode: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
 @dataclass(frozen=True)
-class EndTampered:
+class RevokeTamperedSessions:
     """Revoke every active session of a protection, with its delegates; return their ids.
 
     They can be continued only in a later generation of the protection.
@@ -38,7 +38,7 @@ class EndTampered:
     protection: str
     generation: int = 0
 
-    async def run(self, context: Means) -> tuple[str, ...]:
+    async def run(self, context: Context) -> tuple[str, ...]:
         """Find the active sessions of the protection, and close them in batches."""
         active: list[str] = await context.transact(lambda transaction: list(transaction.active_sessions()), alone=True)
         ours: list[str] = await context.aside(
@@ -51,19 +51,19 @@ class EndTampered:
 
 
 @dataclass(frozen=True)
-class EndReporter:
+class EndReporterSession:
     """Revoke the session of a reporter; if there is none, one is started first, so that denials have receipts."""
 
     reporter: Reporter
 
-    async def run(self, context: Means) -> str:
+    async def run(self, context: Context) -> str:
         """Return the id of the revoked session."""
-        name = await Begin(self.reporter).run(context)
+        name = await BeginAssistantSession(self.reporter).run(context)
         await _close_all(context, [name], self.reporter.generation)
         return name
 
 
-def _reports_under(reader: Reader, session_id: str, wanted: EndTampered) -> bool:
+def _reports_under(reader: Reader, session_id: str, wanted: RevokeTamperedSessions) -> bool:
     source = reader.source_of(session_id)
     if source is None or not source.key.startswith(HOOK_KEY):
         return False
@@ -73,7 +73,7 @@ def _reports_under(reader: Reader, session_id: str, wanted: EndTampered) -> bool
         return False
 
 
-async def _close_all(context: Means, names: list[str], generation: int) -> None:
+async def _close_all(context: Context, names: list[str], generation: int) -> None:
     """Close sessions in one transaction, and then their delegates, a bounded number at a time."""
 
     def work(transaction: Transaction) -> list[Session]:

@@ -25,27 +25,27 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from remit.errors import BrokenChain, LedgerInUse, RemitError, StateMissing
+from remit.governor.context import Context, UseCaseRunner
 from remit.governor.lifecycle import QUARANTINED, quarantine
-from remit.governor.means import Means, UseCaseRunner
-from remit.governor.statements import Declare
+from remit.governor.statements import RecordStatement
 from remit.ledger.home import Home, open_home
-from remit.ledger.port import Transaction
 from remit.ledger.records import Session
+from remit.ledger.store import Transaction
 
 __all__ = [
     "STALE_S",
     "BrokenChainFound",
     "Message",
-    "Progress",
     "Quarantine",
+    "SessionProgress",
     "SessionVerified",
     "SessionsVerified",
-    "Verification",
     "VerificationObserver",
     "VerificationSnapshot",
     "VerificationState",
     "VerificationSummary",
     "VerifierProblem",
+    "VerifierSupervisor",
     "load_snapshot",
 ]
 
@@ -158,7 +158,7 @@ def load_snapshot(home: Home) -> VerificationSnapshot | None:
         return None
 
 
-class Progress(NamedTuple):
+class SessionProgress(NamedTuple):
     """The number of verified receipts of a chain, its length, the fault if it is broken, and the time."""
 
     verified: int
@@ -260,19 +260,19 @@ class VerificationState:
         with self._lock:
             return {name: _fault(found) for name, found in self._broken.items()}
 
-    def progress(self, session: Session) -> Progress:
+    def progress(self, session: Session) -> SessionProgress:
         """Return the progress of a session. Without a current summary, nothing counts as verified."""
         with self._lock:
             found, one, summary = self._broken.get(session.id), self._sessions.get(session.id), self.summary
         if found is not None:
-            return Progress(min(found.index, session.length), session.length, _fault(found))
+            return SessionProgress(min(found.index, session.length), session.length, _fault(found))
         if summary is None:
-            return Progress(0, session.length)
+            return SessionProgress(0, session.length)
         if one is not None:
-            return Progress(min(one.length, session.length), session.length, None, one.at)
+            return SessionProgress(min(one.length, session.length), session.length, None, one.at)
         if summary.verified_at is not None and (session.last_number or 0) <= summary.through:
-            return Progress(session.length, session.length, None, summary.verified_at)
-        return Progress(0, session.length)
+            return SessionProgress(session.length, session.length, None, summary.verified_at)
+        return SessionProgress(0, session.length)
 
 
 def _fault(found: BrokenChainFound) -> BrokenChain:
@@ -288,12 +288,12 @@ class Quarantine:
 
     session_id: str
 
-    async def run(self, context: Means) -> bool:
+    async def run(self, context: Context) -> bool:
         """Mark the session; return whether it was not marked before."""
         marked: bool = await context.transact(lambda transaction: self._work(context, transaction))
         return marked
 
-    def _work(self, context: Means, transaction: Transaction) -> bool:
+    def _work(self, context: Context, transaction: Transaction) -> bool:
         session = transaction.session(self.session_id)
         if session is None or session.broken:
             return False
@@ -311,7 +311,7 @@ class VerificationObserver(Protocol):
         """Write a line to the log."""
 
 
-class Verification:
+class VerifierSupervisor:
     """Runs the verifier of a home, or follows the service that does; quarantines sessions with broken chains."""
 
     def __init__(self, governor: UseCaseRunner, home: str, observer: VerificationObserver) -> None:
@@ -468,7 +468,7 @@ class Verification:
         if len(self._statements) >= _STATEMENTS:
             return
         self._statements.append(now)
-        statement = Declare(
+        statement = RecordStatement(
             tool="remit.verify",
             target=found.session_id,
             report=structs.asdict(found),

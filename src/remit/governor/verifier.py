@@ -30,10 +30,10 @@ from remit.governor.verification import (
     SessionVerified,
     VerificationSummary,
 )
-from remit.ledger.findings import FAULTS, check_period, fault_of_period, is_limit_stated
-from remit.ledger.keys import Periods, keyring_of
-from remit.ledger.port import Reader
-from remit.ledger.records import Kept, Session, unverified_kid
+from remit.ledger.findings import FAULTS, check_period, is_limit_stated, period_fault
+from remit.ledger.keys import KeyPeriods, build_keyring
+from remit.ledger.records import Session, StoredReceipt, unverified_kid
+from remit.ledger.store import Reader
 
 __all__ = ["DeepCheck", "Pace", "Verifier"]
 
@@ -93,7 +93,7 @@ class Verifier:
         self._deep = deep
         self._tell = tell
         self._pace = pace
-        self._periods = Periods(reader)
+        self._periods = KeyPeriods(reader)
         self._read_keys()
         self._known: dict[str, _Known] = {}
         self._broken: dict[str, BrokenChain] = {}
@@ -202,7 +202,7 @@ class Verifier:
     def _read_keys(self) -> None:
         """Reload the trusted keys and the ends of their periods: other processes change both."""
         self._limits = self._periods.limits()
-        self._keyring = keyring_of(self._reader.keys())
+        self._keyring = build_keyring(self._reader.keys())
 
     def _sessions(self) -> Iterator[Session]:
         after = 0
@@ -210,7 +210,7 @@ class Verifier:
             after = page[-1].number
             yield from page
 
-    def _kept(self, session_id: str, after: int, end: int) -> Iterator[Kept]:
+    def _kept(self, session_id: str, after: int, end: int) -> Iterator[StoredReceipt]:
         """Yield the receipts of a session after number `after` up to number `end`, a page at a time."""
         while after < end:
             page = self._reader.receipts(session_id, after=after, limit=min(_PAGE, end - after))
@@ -326,7 +326,7 @@ class Verifier:
             return None
         tree, digest = Frontier(), b""
         for kept in self._kept(session.id, 0, head.length):
-            if self._limits and fault_of_period(self._limits, unverified_kid(kept.token), kept.number):
+            if self._limits and period_fault(self._limits, unverified_kid(kept.token), kept.number):
                 return None
             tree.append(hash_leaf(kept.token.encode()))
             digest = _roll(digest, kept.token)

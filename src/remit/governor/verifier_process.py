@@ -25,8 +25,8 @@ from remit.ledger.check_session import SessionCheck
 from remit.ledger.embedded import open_rows
 from remit.ledger.findings import FindingRecorder
 from remit.ledger.home import open_home
-from remit.ledger.keys import Periods
-from remit.ledger.rows import Rows, translated
+from remit.ledger.keys import KeyPeriods
+from remit.ledger.rows import LedgerQueries, translated
 
 __all__ = ["LedgerCheck", "ProcessPace", "main"]
 
@@ -87,11 +87,11 @@ def _yield_to_all() -> None:
 class LedgerCheck:
     """The check of one session, as `remit ledger check` makes it."""
 
-    def __init__(self, connection: apsw.Connection, rows: Rows) -> None:
+    def __init__(self, connection: apsw.Connection, rows: LedgerQueries) -> None:
         """Read over `connection`."""
         self._connection = connection
         self._rows = rows
-        self._periods = Periods(rows)
+        self._periods = KeyPeriods(rows)
 
     def __call__(self, session_id: str, keyring: Keyring, step: Callable[[], None]) -> BrokenChain | None:
         """Return the fault of a session, or None."""

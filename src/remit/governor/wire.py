@@ -17,26 +17,26 @@ from msgspec import Raw, msgpack
 from remit import errors
 from remit.claims.receipt import BudgetDelta, choose_budget_delta
 from remit.errors import BrokenChain, FieldInvalid, JsonTooLarge, NotCanonicalizable, RemitError
-from remit.governor.assistants import Begin, Finish, Govern
+from remit.governor.assistant_sessions import ContinueAssistantSession
+from remit.governor.assistants import BeginAssistantSession, EndAssistantSession, EvaluateAssistantCall
 from remit.governor.attest import Attest
-from remit.governor.closing import FinishClosing
-from remit.governor.conclude import Conclude
+from remit.governor.closing import CloseOpenDelegates
+from remit.governor.conclude import RecordAssistantResult
+from remit.governor.context import UseCase
 from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Evaluate
-from remit.governor.issue import Issue
+from remit.governor.issue import IssuePassport
 from remit.governor.keys import DistrustKey, RotateKey
-from remit.governor.leads import ContinueAssistantSession
-from remit.governor.means import UseCase
-from remit.governor.observe import GetJudgingState, Observe, Report
+from remit.governor.observe import GetJudgingState, ObserveEvent, ReportEvent
 from remit.governor.rate import ReportSkipped
 from remit.governor.results import RecordResult
 from remit.governor.revoke import CloseRevoked, KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End, Look, Start
-from remit.governor.sources import StartFor
-from remit.governor.statements import Declare
-from remit.governor.tampering import EndReporter, EndTampered
+from remit.governor.sessions import EndSession, GetSession, StartSession
+from remit.governor.sources import StartSourceSession
+from remit.governor.statements import RecordStatement
+from remit.governor.tampering import EndReporterSession, RevokeTamperedSessions
 from remit.governor.verification import Quarantine
-from remit.policy.call import Launched
+from remit.policy.call import SpawnedProgram
 
 __all__ = [
     "ANSWER",
@@ -46,7 +46,7 @@ __all__ = [
     "HEADER_BYTES",
     "MAX_FRAME",
     "USE_CASES",
-    "Frames",
+    "FrameDecoder",
     "answer_type",
     "decode_answer",
     "decode_case",
@@ -54,20 +54,45 @@ __all__ = [
     "decode_messages",
     "encode_case",
     "encode_failure",
+    "encode_frame",
     "encode_message",
-    "frame_of",
 ]
 
 # The use cases that run in the ledger process. Use cases that only read run in the front, with its own reader.
 USE_CASES: Final[Mapping[str, type[Any]]] = {
     kind.__name__: kind
     for kind in (
-        Attest, Begin, CloseRevoked, Conclude, ContinueAssistantSession, Declare, Delegate, DistrustKey, End,
-        EndReporter, EndTampered, Evaluate, Finish, FinishClosing, GetJudgingState, Govern, Issue, KillSwitch, Look,
-        Observe, Quarantine, RecordResult, Report, ReportSkipped, RevokePassport, RevokeSession, RotateKey, Start,
-        StartFor,
+        Attest,
+        BeginAssistantSession,
+        CloseOpenDelegates,
+        CloseRevoked,
+        ContinueAssistantSession,
+        Delegate,
+        DistrustKey,
+        EndAssistantSession,
+        EndReporterSession,
+        EndSession,
+        Evaluate,
+        EvaluateAssistantCall,
+        GetJudgingState,
+        GetSession,
+        IssuePassport,
+        KillSwitch,
+        ObserveEvent,
+        Quarantine,
+        RecordAssistantResult,
+        RecordResult,
+        RecordStatement,
+        ReportEvent,
+        ReportSkipped,
+        RevokePassport,
+        RevokeSession,
+        RevokeTamperedSessions,
+        RotateKey,
+        StartSession,
+        StartSourceSession,
     )
-}  # fmt: skip
+}
 
 HEADER_BYTES: Final = 4
 # An HTTP request has at most one megabyte; with its findings, it stays far below this.
@@ -86,7 +111,7 @@ _MAX_DIGITS: Final = 64
 _UNEXPECTED: Final = "unforeseen"
 
 
-class Frames:
+class FrameDecoder:
     """Splits received data into frames of at most `most` bytes."""
 
     __slots__ = ("_buffer", "most")
@@ -117,7 +142,7 @@ class Frames:
         return tuple(self.feed(data))
 
 
-def frame_of(messages: Sequence[bytes]) -> bytes:
+def encode_frame(messages: Sequence[bytes]) -> bytes:
     """Return a frame of these encoded messages."""
     count = len(messages)
     body = b"".join((b"\xdd", count.to_bytes(4), *messages))  # the header of a MessagePack array
@@ -250,7 +275,7 @@ def _decode_hook(kind: type, value: Any) -> object:  # noqa: ANN401 - as decoded
     if kind is BrokenChain:
         return BrokenChain(*msgspec.convert(value, tuple[int, str, str]))
     if get_origin(kind) is Iterable:
-        return msgspec.convert(value, tuple[Launched, ...])
+        return msgspec.convert(value, tuple[SpawnedProgram, ...])
     raise NotImplementedError(f"{kind} does not cross the socket")
 
 

@@ -5,20 +5,20 @@ from msgspec import convert, to_builtins
 from remit.claims.public import public_view
 from remit.claims.receipt import SignedReceipt
 from remit.errors import StateCorrupt, TokenError
-from remit.governor.clock import timestamp
-from remit.governor.evaluate import Answer, outcome_of
-from remit.governor.means import Means
-from remit.governor.observe import Observe
-from remit.governor.sessions import Started
+from remit.governor.clock import format_timestamp
+from remit.governor.context import Context
+from remit.governor.evaluate import Evaluation, describe_outcome
+from remit.governor.observe import ObserveEvent
+from remit.governor.sessions import StartResult
 from remit.hub.reviews import Review, review_answer, source_members
 from remit.policy.decide import Decision
 from remit.schemas.hub import (
+    HubStartAnswer,
     ObserveAnswer,
     PolicyAnswer,
     PublicReceiptAnswer,
     ReceiptAnswer,
     SignedReceiptAnswer,
-    StartAnswer,
 )
 
 __all__ = [
@@ -32,26 +32,26 @@ __all__ = [
 ]
 
 
-def start_answer(start: Started, review: Review) -> StartAnswer:
+def start_answer(start: StartResult, review: Review) -> HubStartAnswer:
     """Return the answer to the start of a session."""
     session, mission = start.session, start.passport.mission
-    return StartAnswer(
+    return HubStartAnswer(
         session_id=review.key,
         ardur_session_id=session.id,
         agent_id=mission.agent_id,
         mission=mission.mission,
         source=source_members(review.details),
         title=review.details.get("title", ""),
-        started_at=timestamp(session.started_ms),
+        started_at=format_timestamp(session.started_ms),
         token=start.passport.token,
         existing=start.existing,
     )
 
 
-def observe_answer(answer: Answer, observe: Observe, review: Review) -> ObserveAnswer:
+def observe_answer(answer: Evaluation, observe: ObserveEvent, review: Review) -> ObserveAnswer:
     """Return the answer to an event."""
     receipt = answer.receipt
-    outcome = outcome_of(receipt.claims, answer.refusal)
+    outcome = describe_outcome(receipt.claims, answer.refusal)
     latest_hash = receipt.hash if receipt.claims.receipt_id == answer.session.receipt_id else None
     return ObserveAnswer(
         session_id=review.key,
@@ -69,7 +69,7 @@ def observe_answer(answer: Answer, observe: Observe, review: Review) -> ObserveA
     )
 
 
-def policy_answer(decision: Decision, observe: Observe) -> PolicyAnswer:
+def policy_answer(decision: Decision, observe: ObserveEvent) -> PolicyAnswer:
     """Return a decision that was not recorded."""
     return PolicyAnswer(
         decision=decision.verdict,
@@ -104,7 +104,7 @@ def public_receipt_answer(receipt: SignedReceipt) -> PublicReceiptAnswer:
     return convert(public_view(receipt), PublicReceiptAnswer)
 
 
-def verify_stored_receipt(means: Means, token: str) -> SignedReceipt:
+def verify_stored_receipt(means: Context, token: str) -> SignedReceipt:
     """Verify a receipt from the ledger. Raise `StateCorrupt` if it fails: the client has sent no token."""
     try:
         return means.receipt(token)

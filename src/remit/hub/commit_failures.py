@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from remit.errors import RemitError
-from remit.ledger.commit import Observer
+from remit.ledger.commit import CommitObserver
 from remit.ledger.transaction import Store
 
 __all__ = ["CommitFailure", "CommitFailureTracker"]
@@ -22,10 +22,10 @@ class CommitFailure(NamedTuple):
     reason: str
 
 
-class CommitFailureTracker(Observer):
+class CommitFailureTracker(CommitObserver):
     """Observes the writer of the ledger. It is called on the writer's thread; `failure` is read from any thread."""
 
-    def __init__(self, other: Observer, *, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, other: CommitObserver, *, wall: Callable[[], float] = time.time) -> None:
         self._other = other
         self._wall = wall
         self._failure: CommitFailure | None = None

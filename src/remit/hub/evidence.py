@@ -15,24 +15,24 @@ from remit.claims.canonical import canonicalize, encode_base64url, sha256_hex
 from remit.claims.mission import EVERYTHING, Mission, parse_mission
 from remit.claims.passport import OBSERVE_AUDIENCE
 from remit.claims.receipt import Digest, Measurement
-from remit.claims.shapes import check_leap_second
 from remit.claims.strictjson import JSON
+from remit.claims.types import check_leap_second
 from remit.errors import FieldInvalid
 from remit.governor.clock import parse_timestamp
-from remit.governor.evaluate import Seen
-from remit.governor.observe import Observe, Report
+from remit.governor.evaluate import EventSummary
+from remit.governor.observe import ObserveEvent, ReportEvent
 from remit.governor.receipts import clip
 from remit.governor.sources import Reporter
-from remit.policy.evidence import redacted
+from remit.policy.evidence import redact
 from remit.schemas.hub import (
     MAX_EXCERPT,
     Event,
+    HubStartRequest,
     Message,
-    MissionAsked,
     ObserveRequest,
-    SessionTold,
-    SourceTold,
-    StartRequest,
+    RequestedMission,
+    SessionInfo,
+    SourceInfo,
 )
 
 __all__ = [
@@ -40,8 +40,8 @@ __all__ = [
     "MAX_AHEAD_S",
     "MAX_MEASURED_MESSAGES",
     "OBSERVATION_TOOLS",
-    "report_of",
-    "reporter_of",
+    "build_report",
+    "build_reporter",
 ]
 
 OBSERVATION_TOOLS: Final = ("browser_observe", "desktop_observe", "cli_command", "cli_observe")
@@ -66,19 +66,19 @@ _OBSERVED_AT: Final = "$.event.observed_at"
 _MEASUREMENT: Final = "remit.event."
 
 
-def report_of(request: ObserveRequest, now_ms: int) -> Report:
+def build_report(request: ObserveRequest, now_ms: int) -> ReportEvent:
     """Return the report for an event. Raise `FieldInvalid` if its `observed_at` is too early or ahead of the clock."""
     event = request.event
-    observe = Observe(
+    observe = ObserveEvent(
         "",
         request.source.type,
         _arguments(event),
         request.idempotency_key or "",
-        Seen(tuple(_labels(event)), tuple(_actions(event))),
+        EventSummary(tuple(_labels(event)), tuple(_actions(event))),
         dict(_measurements(event)),
         _observed_ms(event.observed_at, now_ms),
     )
-    return Report(reporter_of(request), observe)
+    return ReportEvent(build_reporter(request), observe)
 
 
 def _observed_ms(given: str | None, now_ms: int) -> int | None:
@@ -154,7 +154,7 @@ def _digest(text: str, canonicalization: Literal["jcs-rfc8785", "none"] = "none"
     return Digest(alg="sha-256", value=value, canonicalization=canonicalization, scope="measurement")
 
 
-def reporter_of(request: StartRequest | ObserveRequest) -> Reporter:
+def build_reporter(request: HubStartRequest | ObserveRequest) -> Reporter:
     """Return the reporter of a request: the key of its session, its source, and the mission for a new session."""
     if request.mission is None:
         return _observer(request.source, request.session)
@@ -163,12 +163,12 @@ def reporter_of(request: StartRequest | ObserveRequest) -> Reporter:
 
 # Most events come from few sources and have no mission. Missions can be large, so these are not cached.
 @lru_cache(maxsize=_OBSERVERS)
-def _observer(source: SourceTold, session: SessionTold | None) -> Reporter:
+def _observer(source: SourceInfo, session: SessionInfo | None) -> Reporter:
     return _reporter(source, session, None)
 
 
-def _reporter(source: SourceTold, given: SessionTold | None, mission: MissionAsked | None) -> Reporter:
-    session = given or SessionTold()
+def _reporter(source: SourceInfo, given: SessionInfo | None, mission: RequestedMission | None) -> Reporter:
+    session = given or SessionInfo()
     title = session.title or session.id or f"{source.type} session"
     name = ["id", session.id] if session.id else ["title", title]
     # The version is not part of the key: a new version of the adapter continues the session.
@@ -178,12 +178,12 @@ def _reporter(source: SourceTold, given: SessionTold | None, mission: MissionAsk
     return Reporter(session_key, _to_json(details), _mission(source, mission), OBSERVE_AUDIENCE)
 
 
-def _mission(source: SourceTold, requested: MissionAsked | None) -> Mission:
+def _mission(source: SourceInfo, requested: RequestedMission | None) -> Mission:
     """Return the requested mission; without one, the mission of an observer."""
     given = {name: value for name, value in _members(requested).items() if value is not None} if requested else {}
     defaults: dict[str, JSON] = {
         "agent_id": f"{source.type}-observer",
-        "mission": "Report what is done on this machine, so that it can be judged and receipted",
+        "mission": "ReportEvent what is done on this machine, so that it can be judged and receipted",
         "resource_scope": [EVERYTHING],
         "max_tool_calls": _MAX_CALLS,
         "max_duration_s": _MAX_DURATION_S,
@@ -278,5 +278,5 @@ def _actions(event: Event) -> Iterator[dict[str, JSON]]:
 def _describe(event: Event) -> str:
     """Return a short description of an event without text, with secrets redacted."""
     if event.command:
-        return redacted(event.command if isinstance(event.command, str) else " ".join(event.command))
-    return redacted(" ".join([part for part in (event.action_class, event.target) if part]))
+        return redact(event.command if isinstance(event.command, str) else " ".join(event.command))
+    return redact(" ".join([part for part in (event.action_class, event.target) if part]))

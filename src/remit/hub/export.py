@@ -12,9 +12,9 @@ from msgspec import json, structs, to_builtins
 
 from remit.claims.strictjson import JSON
 from remit.errors import StateCorrupt
-from remit.governor.clock import timestamp
-from remit.governor.export import export, session_view
-from remit.governor.means import Means
+from remit.governor.clock import format_timestamp
+from remit.governor.context import Context
+from remit.governor.export import export_evidence, session_view
 from remit.hub.answers import receipt_answer, verify_stored_receipt
 from remit.hub.reviews import load_review, review_answer, source_members
 from remit.hub.status import HubInfo, SourceActivity, build_status
@@ -24,19 +24,19 @@ from remit.schemas.hub import SCHEMA_VERSION
 __all__ = ["export_hub"]
 
 
-def export_hub(means: Means, info: HubInfo, activity: SourceActivity) -> Iterator[bytes]:
+def export_hub(means: Context, info: HubInfo, activity: SourceActivity) -> Iterator[bytes]:
     """Yield the parts of the JSON document."""
     first: Mapping[str, JSON] = {
         "ok": True,
         "schema_version": SCHEMA_VERSION,
-        "exported_at": timestamp(means.clock.now().wall_ms),
+        "exported_at": format_timestamp(means.clock.now().wall_ms),
         "status": to_builtins(build_status(means, info, activity)),
     }
     beside = {"session_reviews": partial(_review, means), "latest_receipts": partial(_latest_receipt, means)}
-    return export(means.reader, first, view=partial(_session, means), beside=beside)
+    return export_evidence(means.reader, first, view=partial(_session, means), beside=beside)
 
 
-def _session(means: Means, session: Session) -> Mapping[str, JSON]:
+def _session(means: Context, session: Session) -> Mapping[str, JSON]:
     """Return the exported members of a session; with its source, if it has one."""
     view = session_view(session) | {"ardur_session_id": session.id, "mission": _mission(means, session)}
     review = load_review(means, session.id)
@@ -45,19 +45,19 @@ def _session(means: Means, session: Session) -> Mapping[str, JSON]:
     return view | {"source": source_members(review.details), "title": review.details.get("title")}
 
 
-def _mission(means: Means, session: Session) -> str | None:
+def _mission(means: Context, session: Session) -> str | None:
     try:
         return means.passport_of(session).mission.mission
     except StateCorrupt:
         return None
 
 
-def _review(means: Means, session: Session) -> bytes | None:
+def _review(means: Context, session: Session) -> bytes | None:
     review = load_review(means, session.id)
     return None if review is None else json.encode(review_answer(session, review))
 
 
-def _latest_receipt(means: Means, session: Session) -> bytes | None:
+def _latest_receipt(means: Context, session: Session) -> bytes | None:
     kept = None if session.receipt_id is None else means.reader.receipt(session.receipt_id)
     if kept is None:
         return None

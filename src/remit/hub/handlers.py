@@ -12,9 +12,9 @@ from msgspec import UNSET
 from remit.claims.receipt import SignedReceipt
 from remit.errors import ReceiptNotFound, StateCorrupt, TokenError
 from remit.governor.attest import Attest
-from remit.governor.means import Means, UseCaseRunner
-from remit.governor.observe import Consider, Report
-from remit.governor.sources import StartFor
+from remit.governor.context import Context, UseCaseRunner
+from remit.governor.observe import PreviewDecision, ReportEvent
+from remit.governor.sources import StartSourceSession
 from remit.hub.answers import (
     observe_answer,
     policy_answer,
@@ -23,23 +23,23 @@ from remit.hub.answers import (
     start_answer,
     verify_stored_receipt,
 )
-from remit.hub.evidence import report_of, reporter_of
+from remit.hub.evidence import build_report, build_reporter
 from remit.hub.export import export_hub
 from remit.hub.reviews import LoadReview, Review, ReviewCache
 from remit.hub.status import HubInfo, SourceActivity, build_status
-from remit.ledger.records import Kept
+from remit.ledger.records import StoredReceipt
 from remit.schemas.hub import (
     SCHEMA_VERSION,
     CheckAnswer,
+    HubStartAnswer,
     ObserveAnswer,
     PublicReceiptAnswer,
     SignedReceiptAnswer,
-    StartAnswer,
     StatusAnswer,
 )
 from remit.schemas.proxy import AttestAnswer, AttestRequest
 from remit.schemas.shared import HealthAnswer
-from remit.server.routes import Choice, Decision, Request, Streamed
+from remit.server.routes import Choice, Decision, Request, StreamedResponse
 from remit.version import __version__
 
 __all__ = ["RECEIPT_VIEW", "HubHandlers"]
@@ -66,15 +66,15 @@ class HubHandlers:
         """Return the status of the Hub."""
         return await self._governor.arun(_GetStatus(self._info, self._activity))
 
-    async def export(self, request: Request) -> Streamed:  # noqa: ARG002
+    async def export(self, request: Request) -> StreamedResponse:  # noqa: ARG002
         """Stream all sessions and receipts as JSON."""
         # A failure here still has an error status; one while the export is streamed can only cut the connection off.
         await self._governor.arun(_GetStatus(self._info, self._activity))
-        return Streamed(export_hub(self._governor.means, self._info, self._activity), "application/json")
+        return StreamedResponse(export_hub(self._governor.means, self._info, self._activity), "application/json")
 
-    async def start(self, request: Request) -> StartAnswer:
+    async def start(self, request: Request) -> HubStartAnswer:
         """Start a session, or return the one that the source already has."""
-        start = await self._governor.arun(StartFor(reporter_of(request.body)))
+        start = await self._governor.arun(StartSourceSession(build_reporter(request.body)))
         return start_answer(start, self._reviews.get(start.session.id) or await self._load_review(start.session.id))
 
     async def observe(self, request: Request) -> ObserveAnswer:
@@ -97,7 +97,7 @@ class HubHandlers:
     async def check(self, request: Request) -> CheckAnswer:
         """Judge an event without recording it."""
         report = self._report(request)
-        decision = await self._governor.arun(Consider(report))
+        decision = await self._governor.arun(PreviewDecision(report))
         return CheckAnswer(policy=policy_answer(decision, report.observe))
 
     async def receipt(self, request: Request) -> SignedReceiptAnswer | PublicReceiptAnswer:
@@ -122,8 +122,8 @@ class HubHandlers:
             fault=attested.fault.fault if attested.fault else UNSET,
         )
 
-    def _report(self, request: Request) -> Report:
-        return report_of(request.body, self._governor.means.clock.now().wall_ms)
+    def _report(self, request: Request) -> ReportEvent:
+        return build_report(request.body, self._governor.means.clock.now().wall_ms)
 
     async def _load_review(self, session_id: str) -> Review:
         """Load the review of a session from the ledger, and cache it."""
@@ -143,12 +143,12 @@ class _GetReceipt:
 
     receipt_id: str
 
-    async def run(self, means: Means) -> tuple[Kept, SignedReceipt]:
+    async def run(self, means: Context) -> tuple[StoredReceipt, SignedReceipt]:
         """Read it in a thread."""
-        found: tuple[Kept, SignedReceipt] = await means.aside(lambda: self._read(means))
+        found: tuple[StoredReceipt, SignedReceipt] = await means.aside(lambda: self._read(means))
         return found
 
-    def _read(self, means: Means) -> tuple[Kept, SignedReceipt]:
+    def _read(self, means: Context) -> tuple[StoredReceipt, SignedReceipt]:
         kept = means.reader.receipt(self.receipt_id)
         if kept is None:
             raise ReceiptNotFound("no receipt has this id")
@@ -162,7 +162,7 @@ class _GetStatus:
     info: HubInfo
     activity: SourceActivity
 
-    async def run(self, means: Means) -> StatusAnswer:
+    async def run(self, means: Context) -> StatusAnswer:
         """Read it in a thread."""
         answer: StatusAnswer = await means.aside(lambda: build_status(means, self.info, self.activity))
         return answer

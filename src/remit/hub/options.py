@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from remit.server.record import non_default_options
+from remit.server.run_files import non_default_options
 
 __all__ = ["HubOptions"]
 

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Raw, Struct, field
 
-from remit.governor.clock import timestamp
-from remit.governor.means import Means
-from remit.ledger.records import Note, Session, Source
+from remit.governor.clock import format_timestamp
+from remit.governor.context import Context
+from remit.ledger.records import EventNote, Session, Source
 from remit.schemas.hub import ReviewAnswer
 
 __all__ = ["MAX_ACTIONS", "LoadReview", "Review", "ReviewCache", "load_review", "review_answer", "source_members"]
@@ -53,12 +53,12 @@ class Review(Struct):
         self.source = source_members(self.details)
         self.provider = _provider(self.details)
 
-    def add_if_next(self, note: Note) -> None:
+    def add_if_next(self, note: EventNote) -> None:
         """Add the actions of an event if it is the next one. If not, it is here already, or others are missing."""
         if note.observed == self.newest + 1:
             self.add(note)
 
-    def add(self, note: Note) -> None:
+    def add(self, note: EventNote) -> None:
         """Add the actions of an event that is newer than all others, and drop the oldest beyond `MAX_ACTIONS`."""
         for action in _decode_actions(note.text):
             piece = bytes(action) + b","
@@ -107,19 +107,19 @@ class LoadReview:
 
     session_id: str
 
-    async def run(self, means: Means) -> Review | None:
+    async def run(self, means: Context) -> Review | None:
         """Load it in a thread."""
         review: Review | None = await means.aside(lambda: load_review(means, self.session_id))
         return review
 
 
-def load_review(means: Means, session_id: str) -> Review | None:
+def load_review(means: Context, session_id: str) -> Review | None:
     """Return the review of a session from the ledger; None if the session has no source."""
     source = means.reader.source_of(session_id)
     return None if source is None else _decode_review(source, means.reader.notes(session_id))
 
 
-def _decode_review(source: Source, notes: list[Note]) -> Review:
+def _decode_review(source: Source, notes: list[EventNote]) -> Review:
     """Return the review in stored rows. They are not signed and no evidence, so rows that do not decode are skipped."""
     details = dict[str, str]()
     with suppress(msgspec.DecodeError):
@@ -154,8 +154,8 @@ def review_answer(session: Session, review: Review, receipt_hash: str | None = N
         provider=review.provider,
         title=review.details.get("title", ""),
         status=session.state,
-        started_at=timestamp(session.started_ms),
-        updated_at=timestamp(max(session.seen_wall_ms, session.started_ms)),
+        started_at=format_timestamp(session.started_ms),
+        updated_at=format_timestamp(max(session.seen_wall_ms, session.started_ms)),
         observations=session.observed,
         verdicts=verdicts,  # type: ignore[arg-type]  # the keys are verdicts
         labels=tuple(session.marks.split()),

@@ -7,23 +7,23 @@ from remit.hub.auth import HUB_SECURITY
 from remit.hub.handlers import RECEIPT_VIEW, HubHandlers
 from remit.schemas.hub import (
     CheckAnswer,
+    HubStartAnswer,
+    HubStartRequest,
     ObserveAnswer,
     ObserveRequest,
     PublicReceiptAnswer,
     SignedReceiptAnswer,
-    StartAnswer,
-    StartRequest,
     StatusAnswer,
 )
 from remit.schemas.proxy import AttestAnswer, AttestRequest
 from remit.schemas.shared import HealthAnswer
 from remit.server.openapi import describe
-from remit.server.routes import Plain, Request, Route
+from remit.server.routes import BytesResponse, Request, Route
 from remit.version import __version__
 
-__all__ = ["Cookie", "DashboardPages", "PageHandler", "describe_hub", "hub_routes", "table_of_routes"]
+__all__ = ["Cookie", "DashboardPages", "PageHandler", "describe_hub", "documented_routes", "hub_routes"]
 
-PageHandler: TypeAlias = Callable[[Request], Awaitable[Plain]]
+PageHandler: TypeAlias = Callable[[Request], Awaitable[BytesResponse]]
 # Returns the `Set-Cookie` header that gives a browser access to all pages.
 Cookie: TypeAlias = Callable[[], tuple[bytes, bytes]]
 _HTML: Final = "text/html"
@@ -35,22 +35,22 @@ _NOTHING: Final = b"{}"
 class DashboardPages(Protocol):
     """The interface of `DashboardHandlers`, so that describing the API does not import templates."""
 
-    async def overview(self, request: Request) -> Plain:
+    async def overview(self, request: Request) -> BytesResponse:
         """Show alerts, active sessions, and recent denials."""
 
-    async def sessions(self, request: Request) -> Plain:
+    async def sessions(self, request: Request) -> BytesResponse:
         """List the sessions."""
 
-    async def session(self, request: Request) -> Plain:
+    async def session(self, request: Request) -> BytesResponse:
         """Show one session and its chain."""
 
-    async def receipt(self, request: Request) -> Plain:
+    async def receipt(self, request: Request) -> BytesResponse:
         """Show one receipt."""
 
-    async def denials(self, request: Request) -> Plain:
+    async def denials(self, request: Request) -> BytesResponse:
         """Show the denial codes, each with its number of denials."""
 
-    async def denials_of(self, request: Request) -> Plain:
+    async def denials_of(self, request: Request) -> BytesResponse:
         """List the denials with one code."""
 
 
@@ -62,7 +62,7 @@ def hub_routes(
     A client that opens the dashboard with the token in the query gets the `cookie` for the other pages.
     """
 
-    async def enter(request: Request) -> Plain:
+    async def enter(request: Request) -> BytesResponse:
         page = await pages.overview(request)
         return page._replace(headers=(*page.headers, cookie()))
 
@@ -71,7 +71,7 @@ def hub_routes(
         Route("GET", "/healthz", handlers.health, HealthAnswer, "Health check", access="open"),
         Route("GET", "/v1/status", handlers.status, StatusAnswer, "Status of the Hub"),
         Route("GET", "/v1/export", handlers.export, _JSON, "Export all sessions and receipts"),
-        Route("POST", "/v1/sessions/start", handlers.start, StartAnswer, "Start or find a session", StartRequest),
+        Route("POST", "/v1/sessions/start", handlers.start, HubStartAnswer, "Start or find a session", HubStartRequest),
         Route(
             "POST", "/v1/events/observe", handlers.observe, ObserveAnswer, "Judge and record an event", ObserveRequest
         ),
@@ -114,11 +114,11 @@ def hub_routes(
     ]
 
 
-def table_of_routes() -> list[Route]:
+def documented_routes() -> list[Route]:
     """Return the routes with handlers that cannot be called, to describe the API."""
 
-    async def nothing(request: Request) -> Plain:  # noqa: ARG001 - never called
-        return Plain(b"", _METRICS)
+    async def nothing(request: Request) -> BytesResponse:  # noqa: ARG001 - never called
+        return BytesResponse(b"", _METRICS)
 
     class Empty:
         overview = sessions = session = receipt = denials = denials_of = staticmethod(nothing)

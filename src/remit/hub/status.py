@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 from msgspec import DecodeError, json
 
 from remit.errors import StateCorrupt, StateError
-from remit.governor.clock import timestamp
-from remit.governor.means import Means
+from remit.governor.clock import format_timestamp
+from remit.governor.context import Context
 from remit.governor.verification import VerificationState
 from remit.hub.answers import receipt_answer, verify_stored_receipt
 from remit.schemas.hub import (
@@ -54,7 +54,7 @@ class SourceActivity:
         """Record an event of a source of this type."""
         self._last[source_type] = LastEvent(at_s, version)
 
-    def last_events(self, means: Means) -> dict[str, LastEvent]:
+    def last_events(self, means: Context) -> dict[str, LastEvent]:
         """Return the last event by type of source: those recorded here, and those of the newest sessions in the ledger.
 
         The cost is bounded: a session that is older than these counts only if it had an event since the Hub started.
@@ -75,7 +75,7 @@ def _source_details(text: str) -> dict[str, str]:
         return {}  # it is not signed, and nothing depends on it
 
 
-def build_status(means: Means, info: HubInfo, activity: SourceActivity) -> StatusAnswer:
+def build_status(means: Context, info: HubInfo, activity: SourceActivity) -> StatusAnswer:
     """Return the status of the Hub."""
     _check_settings(info)
     reader = means.reader
@@ -100,7 +100,7 @@ def build_status(means: Means, info: HubInfo, activity: SourceActivity) -> Statu
 _LISTED: Final = 100
 
 
-def _verification(means: Means, state: VerificationState, sessions: int) -> VerificationAnswer:
+def _verification(means: Context, state: VerificationState, sessions: int) -> VerificationAnswer:
     """Return the progress of the verifier, and the sessions with broken chains."""
     summary, reader = state.summary, means.reader
     broken = {session.id: None for session in reader.broken_sessions(limit=_LISTED)} | state.faults()
@@ -132,14 +132,14 @@ def _verification(means: Means, state: VerificationState, sessions: int) -> Veri
     )
 
 
-def _is_marked_broken(means: Means, session_id: str) -> bool:
+def _is_marked_broken(means: Context, session_id: str) -> bool:
     """Tell whether the ledger has a session marked as broken."""
     session = means.reader.session(session_id)
     return session is not None and bool(session.broken)
 
 
 def _time(seconds: int | None) -> str | None:
-    return None if seconds is None else timestamp(seconds * 1000)
+    return None if seconds is None else format_timestamp(seconds * 1000)
 
 
 def _check_settings(info: HubInfo) -> None:
@@ -151,7 +151,7 @@ def _check_settings(info: HubInfo) -> None:
         raise StateCorrupt(". ".join([str(error), *advice])) from error
 
 
-def _public_pem(means: Means, kid: str) -> str:
+def _public_pem(means: Context, kid: str) -> str:
     records = means.reader.keys()
     return next((record.public_pem for record in records if record.kid == kid), "")
 
@@ -172,6 +172,6 @@ def _adapter_detail(last: LastEvent | None, by: str, *, installed: bool | None =
         available=bool(installed) or last is not None,
         by=by,
         installed=installed,
-        last_event=None if last is None else timestamp(last.at_s * 1000),
+        last_event=None if last is None else format_timestamp(last.at_s * 1000),
         version=None if last is None else last.version,
     )

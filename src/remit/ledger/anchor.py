@@ -10,12 +10,12 @@ from typing import Annotated, Final, NamedTuple, final
 
 from msgspec import Meta
 
-from remit.claims.shapes import Claims, Count, IdString, encode, matching, shape
 from remit.claims.strictjson import parse_object
+from remit.claims.types import Claims, Count, IdString, convert, encode, matches
 from remit.errors import FieldInvalid, InputError, LedgerForeign, LedgerRolledBack, StateCorrupt
 from remit.ledger.home import Home
 
-__all__ = ["Anchor", "AnchorMark", "check_mark"]
+__all__ = ["Anchor", "AnchorMark", "check_anchor"]
 
 _FILE: Final = "ledger.anchor"
 _LOCK: Final = "ledger.anchor.lock"
@@ -86,7 +86,7 @@ class Anchor:
         self._home.replace(_FILE, encode(members))
 
 
-def check_mark(mark: AnchorMark | None, present: AnchorMark, hash_at: Callable[[int], str | None]) -> None:
+def check_anchor(mark: AnchorMark | None, present: AnchorMark, hash_at: Callable[[int], str | None]) -> None:
     """Raise unless the present ledger is the marked one, or has grown from it.
 
     `hash_at` returns the hash of the receipt with a number, counted from 1. Without a mark, nothing is checked: the
@@ -113,14 +113,14 @@ class _Members(Claims, frozen=True, kw_only=True):
     receipts: Count
     last_receipt_id: IdString | None
     # Lower case only, because hashes are compared as text.
-    last_receipt_hash: Annotated[str, matching(r"[0-9a-f]{64}")] | None
+    last_receipt_hash: Annotated[str, matches(r"[0-9a-f]{64}")] | None
     sessions: Count
     epoch: Count
 
 
 def _mark(value: object) -> AnchorMark:
     """Parse a mark, or raise `FieldInvalid`."""
-    members = shape(_Members, value)
+    members = convert(_Members, value)
     mark = AnchorMark(
         members.ledger,
         members.receipts,

@@ -16,7 +16,7 @@ from remit.errors import FieldInvalid, HomeUnsafe, LedgerForeign, LedgerUnavaila
 from remit.ledger.embedded import check_format, open_rows
 from remit.ledger.home import Home
 from remit.ledger.records import Overview
-from remit.ledger.rows import Rows, translated
+from remit.ledger.rows import LedgerQueries, translated
 from remit.ledger.sqlite import connect_reader
 
 __all__ = ["SIDECAR_SUFFIXES", "backup", "check_copy", "copy_database", "named_file", "sync_directory"]
@@ -92,13 +92,13 @@ def _verified(path: str, ledger_id: str) -> Overview:
     return overview
 
 
-def check_copy(connection: apsw.Connection) -> Rows:
+def check_copy(connection: apsw.Connection) -> LedgerQueries:
     """Check that a file is a Remit ledger and an intact database; return queries on it."""
     check_format(connection)
     with translated():
         if connection.pragma("integrity_check") != "ok" or connection.execute("PRAGMA foreign_key_check").fetchone():
             raise StateCorrupt("the copy is damaged; take another one")
-    return Rows(lambda: connection)
+    return LedgerQueries(lambda: connection)
 
 
 @contextmanager

@@ -15,15 +15,15 @@ from remit.claims.chain import Each
 from remit.claims.keys import Keyring, VerifyingKey
 from remit.claims.succession import KeyLimit, verify_key_limit, with_successors
 from remit.errors import KeyUnknown, RemitError
-from remit.ledger.anchor import Anchor, AnchorMark, check_mark
+from remit.ledger.anchor import Anchor, AnchorMark, check_anchor
 from remit.ledger.check_session import SessionCheck
-from remit.ledger.embedded import mark_of, open_rows
-from remit.ledger.findings import FAULTS, FindingRecorder, Progress, Report, fault_of_limits
+from remit.ledger.embedded import anchor_mark, open_rows
+from remit.ledger.findings import FAULTS, FindingRecorder, LedgerReport, Progress, limits_fault
 from remit.ledger.home import Home
 from remit.ledger.keyfiles import KeyFiles
-from remit.ledger.keys import keyring_of
+from remit.ledger.keys import build_keyring
 from remit.ledger.records import KeyRecord, unverified_kid
-from remit.ledger.rows import Rows, translated
+from remit.ledger.rows import LedgerQueries, translated
 
 __all__ = ["check_ledger"]
 
@@ -46,7 +46,7 @@ WHERE r.number > ? AND r.number <= ? ORDER BY r.number
 
 def check_ledger(
     home: Home, *, keyring: Keyring | None = None, each: Each = map, progress: Progress | None = None
-) -> Report:
+) -> LedgerReport:
     """Look through the ledger of a home, and report what is wrong with it.
 
     Without `keyring`, the first key of the ledger is believed, and those that it has led to. `each` spreads the work;
@@ -60,7 +60,7 @@ def check_ledger(
         with check.noted():
             check.database(connection, rows)
         with check.noted():
-            check_mark(mark, _present(rows), rows.hash_at)
+            check_anchor(mark, _present(rows), rows.hash_at)
         with check.noted():
             check.keys(home, rows)
         with check.noted():
@@ -73,14 +73,14 @@ def check_ledger(
     return check.report()
 
 
-def _present(rows: Rows) -> AnchorMark:
-    return mark_of(rows.overview())
+def _present(rows: LedgerQueries) -> AnchorMark:
+    return anchor_mark(rows.overview())
 
 
 class _Check(FindingRecorder):
     """The check of a whole ledger."""
 
-    def database(self, connection: apsw.Connection, rows: Rows) -> None:
+    def database(self, connection: apsw.Connection, rows: LedgerQueries) -> None:
         """Let SQLite check the file, and hold the counts of the whole against the rows."""
         with translated():
             for (said,) in connection.execute("PRAGMA integrity_check"):
@@ -109,7 +109,7 @@ class _Check(FindingRecorder):
             counted = f"{in_all:.0f} are counted, and {by_minute:.0f} by the minute"
             self.note("count_mismatch", f"{there:.0f} receipts have the code {code[:128]!r}, {counted}")
 
-    def keys(self, home: Home, rows: Rows) -> None:
+    def keys(self, home: Home, rows: LedgerQueries) -> None:
         """Follow the keys from the first to the one that signs, whose file must be there."""
         records = rows.keys()
         for number, record in enumerate(records):
@@ -124,7 +124,7 @@ class _Check(FindingRecorder):
         with home.folder("keys", create=False) as folder:
             KeyFiles(folder).load(kid)
 
-    def periods(self, rows: Rows) -> None:
+    def periods(self, rows: LedgerQueries) -> None:
         """Read where the periods of keys ended, and note the passports that they have signed later."""
         for record in rows.limits():
             try:
@@ -140,10 +140,10 @@ class _Check(FindingRecorder):
                 for passport_id in rows.signed_after(kid, limit.position):
                     late.setdefault(passport_id, []).append(limit)
             for passport_id, passed in late.items():
-                fault = fault_of_limits(passed)
+                fault = limits_fault(passed)
                 self.note(fault, f"passport {passport_id[:128]}: {FAULTS[fault]}")
 
-    def _unlimited(self, rows: Rows) -> None:
+    def _unlimited(self, rows: LedgerQueries) -> None:
         """Note keys that have handed over without an end of their period, since the ledger keeps such ends.
 
         It keeps them as long as it registers passports: the first key that has signed one, or has an end, tells.
@@ -172,7 +172,7 @@ class _Check(FindingRecorder):
                 if unverified_kid(token) == kid:
                     self.note("key_retired", f"receipt {seq} of {session_id[:128]}: {FAULTS['key_retired']}")
 
-    def sessions(self, connection: apsw.Connection, rows: Rows) -> None:
+    def sessions(self, connection: apsw.Connection, rows: LedgerQueries) -> None:
         """Look at one session after the other, each at one moment."""
         after: int | None = 0
         while after is not None:
@@ -200,7 +200,7 @@ def _moment(connection: apsw.Connection) -> Iterator[None]:
 def _grown(keyring: Keyring, record: KeyRecord, *, first: bool) -> Keyring:
     """Return the keyring with one more key, or raise what is wrong with it."""
     if first:
-        keyring = keyring_of([record])
+        keyring = build_keyring([record])
     elif record.change:
         keyring = with_successors(keyring, [record.change])
     if keyring.find(record.kid).key != VerifyingKey.from_pem(record.public_pem.encode()):

@@ -14,9 +14,9 @@ from remit.claims.passport import AUDIENCES, verify_passport
 from remit.claims.receipt import LineageBudgetDelta, SignedReceipt
 from remit.errors import BrokenChain, KeyUnknown, RemitError
 from remit.ledger.findings import FindingRecorder, is_limit_stated
-from remit.ledger.keys import keyring_of, limit_ids
+from remit.ledger.keys import build_keyring, key_limit_ids
 from remit.ledger.records import SOURCE_TRACE, Session, source_trace_id
-from remit.ledger.rows import Rows, translated
+from remit.ledger.rows import LedgerQueries, translated
 
 __all__ = ["SessionCheck"]
 
@@ -45,7 +45,9 @@ class SessionCheck:
     So they are read a page at a time: one long look would keep others from tidying the log.
     """
 
-    def __init__(self, notes: FindingRecorder, connection: apsw.Connection, rows: Rows, session: Session) -> None:
+    def __init__(
+        self, notes: FindingRecorder, connection: apsw.Connection, rows: LedgerQueries, session: Session
+    ) -> None:
         self._notes = notes
         self._db = connection
         self._rows = rows
@@ -148,7 +150,7 @@ class SessionCheck:
         # Read only now: another process may have recorded it since the check began.
         if is_limit_stated(claims):
             records = self._rows.limits()
-            if claims.target not in limit_ids(records, keyring_of(self._rows.keys())):
+            if claims.target not in key_limit_ids(records, build_keyring(self._rows.keys())):
                 self._note("limit_missing", receipt=head.length)
         delta = claims.budget_delta
         if isinstance(delta, LineageBudgetDelta):

@@ -15,17 +15,17 @@ from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
 from remit.errors import HeadMoved, LedgerUnavailable, StateCorrupt, StateError
-from remit.ledger.port import Prepare, Reader, Work
-from remit.ledger.records import Switches
+from remit.ledger.records import LedgerState
+from remit.ledger.store import Prepare, Reader, Work
 from remit.ledger.transaction import BufferedTransaction, Changes, SessionCache, Store
 from remit.ledger.waiters import AsyncWaiter, Item, deliver_answers, wait_for
 
-__all__ = ["BUNDLE", "DEADLINE_S", "MAX_GROUP", "GroupCommit", "Observer"]
+__all__ = ["BATCH_SIZE", "DEADLINE_S", "MAX_GROUP", "CommitObserver", "GroupCommit"]
 
 DEADLINE_S: Final = 1.5
 MAX_GROUP: Final = 256
 # The default number of items that an event loop submits at a time.
-BUNDLE: Final = 64
+BATCH_SIZE: Final = 64
 # The deadline of work that runs alone is longer by this factor, because it may have much to do.
 _ALONE_FACTOR: Final = 40
 _CLOSE_TIMEOUT_S: Final = 4.0
@@ -36,7 +36,7 @@ _SLOW_COMMIT_S: Final = 0.01
 _T = TypeVar("_T")
 
 
-class Observer:
+class CommitObserver:
     """Callbacks of the writer thread, which do nothing by default."""
 
     def committed(self, store: Store, size: int, seconds: float) -> None:
@@ -61,19 +61,19 @@ class GroupCommit:
         reader: Reader,
         *,
         deadline_s: float = DEADLINE_S,
-        observer: Observer | None = None,
-        batch: int = BUNDLE,
+        observer: CommitObserver | None = None,
+        batch: int = BATCH_SIZE,
     ) -> None:
         self._open_store = open_store
         self._reader = reader
         self._deadline_s = deadline_s
         self._batch = batch
-        self._observer = observer or Observer()
+        self._observer = observer or CommitObserver()
         self._queue: SimpleQueue[Sequence[Item] | None] = SimpleQueue()
         self._waiters: dict[int, AsyncWaiter] = {}
         self._store: Store | None = None
         self._cache = SessionCache()
-        self._switches: Switches | None = None
+        self._switches: LedgerState | None = None
         # Of the current group: the duration of its commits, and whether it changes the epoch.
         self._group_s = 0.0
         self._epoch_changed = False

@@ -22,43 +22,43 @@ from remit.errors import (
     StateMissing,
     quote,
 )
-from remit.ledger.anchor import Anchor, AnchorMark, check_mark
-from remit.ledger.commit import BUNDLE, DEADLINE_S, GroupCommit, Observer
+from remit.ledger.anchor import Anchor, AnchorMark, check_anchor
+from remit.ledger.commit import BATCH_SIZE, DEADLINE_S, CommitObserver, GroupCommit
 from remit.ledger.home import Home, open_home
 from remit.ledger.identity import SIDECAR_SUFFIXES, LedgerFile
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import LedgerKeys, first_key
 from remit.ledger.marker import Marker, check_marker, read_marker, write_marker
 from remit.ledger.records import Overview
-from remit.ledger.rows import Rows, SqliteReader, translated
+from remit.ledger.rows import LedgerQueries, SqliteReader, translated
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, differences
 from remit.ledger.sqlite import BUSY_MS, SqliteStore, connect, connect_reader, prepare
 from remit.ledger.transaction import Store
 
 __all__ = [
-    "FILE",
     "HOME_LOCK",
+    "LEDGER_FILE",
     "USE_LOCK",
     "AnchorKeeper",
-    "Embedded",
+    "EmbeddedLedger",
     "ReadOnlyLedger",
+    "anchor_mark",
     "check_format",
     "ledger_path",
-    "mark_of",
     "marker_of",
-    "open_embedded",
-    "open_reading",
+    "open_embedded_ledger",
+    "open_ledger_reader",
     "open_rows",
 ]
 
-FILE: Final = "ledger.db"
+LEDGER_FILE: Final = "ledger.db"
 HOME_LOCK: Final = "home.lock"
 # A lock: shared by all processes that have the ledger open, exclusive for replacing its file.
 USE_LOCK: Final = "ledger.use"
 _ANCHOR_EVERY_S: Final = 1.0
 
 
-class Embedded(NamedTuple):
+class EmbeddedLedger(NamedTuple):
     """An open ledger with its keys; `close` finishes the queued work."""
 
     home: Home
@@ -77,14 +77,14 @@ class Embedded(NamedTuple):
         self.held.close()
 
 
-def open_embedded(
+def open_embedded_ledger(
     path: Path,
     *,
     deadline_s: float = DEADLINE_S,
     vfs: str | None = None,
-    observer: Observer | None = None,
-    bundle: int = BUNDLE,
-) -> Embedded:
+    observer: CommitObserver | None = None,
+    bundle: int = BATCH_SIZE,
+) -> EmbeddedLedger:
     """Open the ledger of the home at `path`, creating it if there is none; for the options, see `GroupCommit`."""
     with ExitStack() as held:
         home = held.enter_context(open_home(path))
@@ -98,7 +98,7 @@ def open_embedded(
         )
         held.callback(reader.close)
         keys = LedgerKeys(files, reader)
-        watch = AnchorKeeper(anchor, observer or Observer(), file)
+        watch = AnchorKeeper(anchor, observer or CommitObserver(), file)
         ledger = GroupCommit(
             lambda: SqliteStore.open(file, vfs=vfs, lost=watch.lost),
             reader,
@@ -106,7 +106,7 @@ def open_embedded(
             observer=watch,
             batch=bundle,
         )
-        return Embedded(home, ledger, reader, keys, files, file.path, watch, held.pop_all())
+        return EmbeddedLedger(home, ledger, reader, keys, files, file.path, watch, held.pop_all())
 
 
 class ReadOnlyLedger(NamedTuple):
@@ -121,7 +121,7 @@ class ReadOnlyLedger(NamedTuple):
         self.held.close()
 
 
-def open_reading(path: Path) -> ReadOnlyLedger:
+def open_ledger_reader(path: Path) -> ReadOnlyLedger:
     """Open the ledger of the home at `path` for reading; its writer has made all checks."""
     with ExitStack() as held:
         home = held.enter_context(open_home(path, create=False))
@@ -152,7 +152,7 @@ def _in_use(home: Home) -> Iterator[None]:
 
 
 @contextmanager
-def open_rows(home: Home) -> Iterator[tuple[apsw.Connection, Rows]]:
+def open_rows(home: Home) -> Iterator[tuple[apsw.Connection, LedgerQueries]]:
     """Open the ledger of a home for reading while others write: a read-only connection, and queries on it."""
     with _in_use(home):
         file = LedgerFile(ledger_path(home))
@@ -165,7 +165,7 @@ def open_rows(home: Home) -> Iterator[tuple[apsw.Connection, Rows]]:
                 files.check()
                 return connection
 
-            yield connection, Rows(checked)
+            yield connection, LedgerQueries(checked)
         finally:
             connection.close()
 
@@ -173,8 +173,8 @@ def open_rows(home: Home) -> Iterator[tuple[apsw.Connection, Rows]]:
 def ledger_path(home: Home) -> str:
     """Return the path of the ledger file, after checking that it and its sidecar files are safe."""
     for beside in SIDECAR_SUFFIXES:
-        home.check_file(FILE + beside)
-    return home.path_of(FILE)
+        home.check_file(LEDGER_FILE + beside)
+    return home.path_of(LEDGER_FILE)
 
 
 def check_format(connection: apsw.Connection) -> None:
@@ -198,9 +198,9 @@ def check_format(connection: apsw.Connection) -> None:
 def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> LedgerFile:
     """Create or migrate the ledger file if necessary, make all checks, and return it."""
     mark, marker = anchor.read(), read_marker(home)
-    if not home.check_file(FILE):
+    if not home.check_file(LEDGER_FILE):
         _check_nothing_lost(mark, marker, files, most_keys=0)
-        home.create(FILE, b"")  # before its first key: so a key without a ledger is one whose ledger is lost
+        home.create(LEDGER_FILE, b"")  # before its first key: so a key without a ledger is one whose ledger is lost
     place = ledger_path(home)
     if _is_new(place, vfs):
         _check_nothing_lost(mark, marker, files, most_keys=1)
@@ -209,17 +209,17 @@ def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> L
     try:
         now_ms = time.time_ns() // 1_000_000
         prepare(connection, f"ledger:{secrets.token_hex(16)}", lambda: first_key(files, now_ms))
-        rows = Rows(lambda: connection)
+        rows = LedgerQueries(lambda: connection)
         signing = files.load(rows.switches().kid)
         retired = {kid for kid, *_ in rows.keys()} - {signing.kid}  # noqa: SIM118 - not a dictionary
         for kid in retired:
             files.remove(kid)  # a crash right after a change of key has left it
-        present = mark_of(rows.overview())
+        present = anchor_mark(rows.overview())
         which = marker_of(rows)
         check_marker(marker, which)
         if mark is None and _is_used(connection):
             raise StateMissing(_NO_ANCHOR)
-        check_mark(mark, present, rows.hash_at)
+        check_anchor(mark, present, rows.hash_at)
         file.check()
     finally:
         connection.close()
@@ -251,7 +251,9 @@ def _is_used(connection: apsw.Connection) -> bool:
         return connection.execute("SELECT epoch + kill_switch FROM ledger").fetchone() != (0,)
 
 
-_LOST: Final = f"{FILE} is gone or empty, and {{}}: put a backup of it in its place by: remit ledger restore FILE"
+_LOST: Final = (
+    f"{LEDGER_FILE} is gone or empty, and {{}}: put a backup of it in its place by: remit ledger restore FILE"
+)
 
 
 def _check_nothing_lost(mark: AnchorMark | None, marker: Marker | None, files: KeyFiles, *, most_keys: int) -> None:
@@ -284,13 +286,13 @@ def _is_new(place: str, vfs: str | None) -> bool:
         connection.close()
 
 
-def mark_of(overview: Overview) -> AnchorMark:
+def anchor_mark(overview: Overview) -> AnchorMark:
     """Return the current anchor mark of a ledger."""
     ledger, sessions, receipts, last_id, last_hash, epoch = overview
     return AnchorMark(ledger, receipts, last_id, last_hash, sessions, epoch)
 
 
-def marker_of(rows: Rows) -> Marker:
+def marker_of(rows: LedgerQueries) -> Marker:
     """Return the marker of a ledger."""
     keys = rows.keys()
     if not keys:
@@ -298,7 +300,7 @@ def marker_of(rows: Rows) -> Marker:
     return Marker(rows.overview().ledger_id, keys[0].kid)
 
 
-class AnchorKeeper(Observer):
+class AnchorKeeper(CommitObserver):
     """Advances the anchor after commits, at most once a second, and forwards all events to the next observer.
 
     An anchor that cannot be written is tried again with the next group: it may lag behind, and nothing is lost by it.
@@ -309,7 +311,7 @@ class AnchorKeeper(Observer):
     def __init__(
         self,
         anchor: Anchor,
-        then: Observer,
+        then: CommitObserver,
         file: LedgerFile | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -349,7 +351,7 @@ class AnchorKeeper(Observer):
     def _move(self, store: Store) -> bool:
         """Advance the anchor; return whether that succeeded."""
         try:
-            mark = mark_of(store.overview())
+            mark = anchor_mark(store.overview())
             if self._last is not None and mark.is_behind(self._last):
                 raise LedgerRolledBack("the ledger holds less than a moment ago")
             self._last = mark

@@ -15,15 +15,15 @@ __all__ = [
     "FAULTS",
     "LIMIT_STATED",
     "MAX_FINDINGS",
-    "Finding",
     "FindingRecorder",
+    "LedgerFinding",
+    "LedgerReport",
     "Limits",
     "Progress",
-    "Report",
     "check_period",
-    "fault_of_limits",
-    "fault_of_period",
     "is_limit_stated",
+    "limits_fault",
+    "period_fault",
 ]
 
 MAX_FINDINGS: Final = 1000
@@ -54,7 +54,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 Limits: TypeAlias = Mapping[str, Sequence[KeyLimit]]
 
 
-class Finding(NamedTuple):
+class LedgerFinding(NamedTuple):
     """Something that is not as it must be: of which session, at which of its receipts (counted from 1), and what."""
 
     session_id: str | None
@@ -63,7 +63,7 @@ class Finding(NamedTuple):
     sentence: str
 
 
-class Report(NamedTuple):
+class LedgerReport(NamedTuple):
     """What was looked at, and what was found; `findings` are the first of them, `found` is their number."""
 
     sessions: int
@@ -71,7 +71,7 @@ class Report(NamedTuple):
     attestations: int
     keys: int
     found: int
-    findings: tuple[Finding, ...]
+    findings: tuple[LedgerFinding, ...]
 
 
 class FindingRecorder:
@@ -83,15 +83,15 @@ class FindingRecorder:
         self.keyring = Keyring([])
         self.total = 0
         self.done = self.sessions_done = self.attestations_done = self.keys_done = self.found = 0
-        self.findings: list[Finding] = []
+        self.findings: list[LedgerFinding] = []
         # Where the periods of keys ended, by key; and the first and the last receipt that each key has signed.
         self.limits: dict[str, list[KeyLimit]] = {}
         self.signed: dict[str, tuple[int, int]] = {}
 
-    def report(self) -> Report:
+    def report(self) -> LedgerReport:
         """Return the report."""
         counts = self.sessions_done, self.done, self.attestations_done, self.keys_done, self.found
-        return Report(*counts, tuple(self.findings))
+        return LedgerReport(*counts, tuple(self.findings))
 
     def note(
         self, fault: str, sentence: str = "", *, session: Session | None = None, receipt: int | None = None
@@ -100,7 +100,7 @@ class FindingRecorder:
         self.found += 1
         if len(self.findings) < MAX_FINDINGS:
             name = session.id if session else None
-            self.findings.append(Finding(name, receipt, fault, sentence or FAULTS[fault]))
+            self.findings.append(LedgerFinding(name, receipt, fault, sentence or FAULTS[fault]))
 
     @contextmanager
     def noted(self, session: Session | None = None) -> Iterator[None]:
@@ -114,7 +114,7 @@ class FindingRecorder:
         """Return what is wrong with the n-th receipt of the ledger being signed with this key, if anything is."""
         first, last = self.signed.get(kid, (number, number))
         self.signed[kid] = min(first, number), max(last, number)
-        return fault_of_period(self.limits, kid, number)
+        return period_fault(self.limits, kid, number)
 
     def step(self) -> None:
         """Count one more receipt."""
@@ -123,15 +123,15 @@ class FindingRecorder:
             self.progress(self.done, max(self.done, self.total))
 
 
-def fault_of_period(limits: Limits, kid: str, number: int) -> str | None:
+def period_fault(limits: Limits, kid: str, number: int) -> str | None:
     """Return the fault of the receipt with this number in the ledger, if its key signed it after its period."""
     passed = [limit for limit in limits.get(kid, ()) if number > limit.position.receipts]
-    return fault_of_limits(passed) if passed else None
+    return limits_fault(passed) if passed else None
 
 
 def check_period(limits: Limits, kid: str, number: int, index: int) -> None:
     """Raise `BrokenChain` at `index` if a key has signed the receipt with this number after its period."""
-    fault = fault_of_period(limits, kid, number)
+    fault = period_fault(limits, kid, number)
     if fault is not None:
         raise BrokenChain(index, fault, FAULTS[fault])
 
@@ -141,6 +141,6 @@ def is_limit_stated(claims: Receipt) -> bool:
     return (claims.tool, claims.actor) == (LIMIT_STATED, _OWN_ACTOR)
 
 
-def fault_of_limits(passed: Iterable[KeyLimit]) -> str:
+def limits_fault(passed: Iterable[KeyLimit]) -> str:
     """Return what is wrong with something that a key has signed after these limits of it."""
     return "key_distrusted" if any(limit.distrusted_from is not None for limit in passed) else "key_retired"

@@ -24,20 +24,20 @@ from remit.claims.succession import (
 from remit.errors import FieldInvalid, RemitError
 from remit.ledger.findings import Limits
 from remit.ledger.keyfiles import KeyFiles
-from remit.ledger.port import Reader, Transaction
 from remit.ledger.records import KeyRecord, LimitRecord
+from remit.ledger.store import Reader, Transaction
 
 __all__ = [
     "Distrusted",
+    "KeyPeriods",
     "LedgerKeys",
-    "Periods",
+    "build_keyring",
     "distrust_in",
     "distrusted_from",
     "first_key",
     "hand_over",
-    "keyring_of",
-    "limit_ids",
-    "limits_of",
+    "key_limit_ids",
+    "load_key_limits",
     "remove_unused",
     "successor_of",
 ]
@@ -52,7 +52,7 @@ def first_key(files: KeyFiles, now_ms: int) -> KeyRecord:
     return KeyRecord(key.kid, key.public.to_pem().decode("ascii"), None, now_ms)
 
 
-def keyring_of(records: Iterable[KeyRecord], foreign: Iterable[TrustedKey] = ()) -> Keyring:
+def build_keyring(records: Iterable[KeyRecord], foreign: Iterable[TrustedKey] = ()) -> Keyring:
     """Return the trusted keys: the first key of the ledger, its successors, and foreign keys."""
     first, *later = records
     key = VerifyingKey.from_pem(first.public_pem.encode("ascii"))
@@ -69,7 +69,7 @@ class LedgerKeys:
         self._foreign = tuple(foreign)
         self._signing: dict[str, SigningKey] = {}
         self._lock = threading.Lock()
-        self._keyring = keyring_of(reader.keys(), self._foreign)
+        self._keyring = build_keyring(reader.keys(), self._foreign)
 
     def signing(self, kid: str) -> SigningKey:
         """Return the private key with this id. If it is new, load it and refresh the keyring."""
@@ -86,11 +86,11 @@ class LedgerKeys:
 
     def refresh(self) -> Keyring:
         """Reload the trusted keys and return them."""
-        self._keyring = keyring_of(self._reader.keys(), self._foreign)
+        self._keyring = build_keyring(self._reader.keys(), self._foreign)
         return self._keyring
 
 
-def limit_ids(records: Iterable[LimitRecord], keyring: Keyring) -> frozenset[str]:
+def key_limit_ids(records: Iterable[LimitRecord], keyring: Keyring) -> frozenset[str]:
     """Return the ids of the key limit records that verify."""
     ids = set[str]()
     for record in records:
@@ -99,12 +99,12 @@ def limit_ids(records: Iterable[LimitRecord], keyring: Keyring) -> frozenset[str
     return frozenset(ids)
 
 
-def limits_of(records: Iterable[LimitRecord], keyring: Keyring) -> list[KeyLimit]:
+def load_key_limits(records: Iterable[LimitRecord], keyring: Keyring) -> list[KeyLimit]:
     """Verify the key limit records, and return the ends of key periods."""
     return [verify_key_limit(record.token, keyring) for record in records]
 
 
-class Periods:
+class KeyPeriods:
     """The ends of the key periods of a ledger. Records are verified only when they have changed."""
 
     def __init__(self, reader: Reader) -> None:
@@ -118,7 +118,7 @@ class Periods:
         records = self._reader.limits()
         if records != self._records:
             found: dict[str, list[KeyLimit]] = {}
-            for limit in limits_of(records, keyring_of(self._reader.keys())):
+            for limit in load_key_limits(records, build_keyring(self._reader.keys())):
                 found.setdefault(limit.kid, []).append(limit)
             self._records, self._limits = records, found
         return self._limits

@@ -9,8 +9,8 @@ from typing import Annotated, Final, NamedTuple
 
 from msgspec import Meta
 
-from remit.claims.shapes import Claims, encode, shape
 from remit.claims.strictjson import parse_object
+from remit.claims.types import Claims, convert, encode
 from remit.errors import InputError, LedgerForeign, StateCorrupt
 from remit.ledger.home import Home
 
@@ -36,7 +36,7 @@ def read_marker(home: Home) -> Marker | None:
     """Return the marker of a home, or None if none was ever written."""
     data = home.read(_FILE, max_bytes=_MAX_BYTES)
     try:
-        members = None if data is None else shape(_Members, parse_object(data))
+        members = None if data is None else convert(_Members, parse_object(data))
     except InputError as error:
         raise StateCorrupt(f"{_FILE} is damaged: {error}") from None
     return None if members is None else Marker(members.ledger, members.first_kid)

@@ -12,42 +12,42 @@ from remit.claims.canonical import sha256_hex
 from remit.claims.succession import Position
 from remit.errors import HeadMoved
 from remit.ledger.records import (
-    NOTES_KEPT,
+    MAX_NOTES,
     RESTORED,
     CodeCount,
     Delegation,
     EarlierRequest,
-    Kept,
+    EventNote,
+    IndexedReceipt,
     KeyRecord,
+    LedgerState,
     LimitRecord,
     MinuteCount,
-    Note,
-    Numbered,
     Overview,
     PassportRegistration,
     Session,
     Source,
-    Switches,
+    StoredReceipt,
     unverified_kid,
 )
 from remit.ledger.transaction import AppendedReceipt, Changes
 
-__all__ = ["MemoryStore", "Shelf"]
+__all__ = ["MemoryStore", "MemoryTables"]
 
 
 @dataclass
-class Shelf:
+class MemoryTables:
     """The tables. Several stores may share them, as several processes share a file."""
 
     ledger_id: str
-    switches: Switches
+    switches: LedgerState
     lock: threading.Lock = field(default_factory=threading.Lock)
     commits: int = 0
     sessions: dict[str, Session] = field(default_factory=dict)
-    receipts: dict[str, Kept] = field(default_factory=dict)
-    chains: dict[str, list[Kept]] = field(default_factory=dict)
+    receipts: dict[str, StoredReceipt] = field(default_factory=dict)
+    chains: dict[str, list[StoredReceipt]] = field(default_factory=dict)
     repeats: dict[tuple[str, str], EarlierRequest] = field(default_factory=dict)
-    results: dict[str, Kept] = field(default_factory=dict)
+    results: dict[str, StoredReceipt] = field(default_factory=dict)
     delegations: dict[tuple[str, str], Delegation] = field(default_factory=dict)
     revocations: dict[str, tuple[int, str]] = field(default_factory=dict)
     keys: list[KeyRecord] = field(default_factory=list)
@@ -57,18 +57,18 @@ class Shelf:
     attestations: dict[str, list[str]] = field(default_factory=dict)
     bookmarks: dict[str, str] = field(default_factory=dict)
     # All receipts, in the order they were appended.
-    order: list[Numbered] = field(default_factory=list)
+    order: list[IndexedReceipt] = field(default_factory=list)
     minutes: Counter[tuple[int, str]] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
     # By session; notes also by their index in the ring buffer.
     sources: dict[str, Source] = field(default_factory=dict)
-    notes: dict[str, dict[int, Note]] = field(default_factory=dict)
+    notes: dict[str, dict[int, EventNote]] = field(default_factory=dict)
 
 
 class MemoryStore:
     """A `Store` on shared tables, for a writer or a reader."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: MemoryTables) -> None:
         self._shelf = shelf
         self._held = False
         self._seen = shelf.commits
@@ -134,11 +134,11 @@ class MemoryStore:
     def _append(self, appended: AppendedReceipt) -> None:
         shelf, receipt, session_id = self._shelf, appended.pending.receipt, appended.session_id
         claims, number = receipt.claims, len(shelf.order) + 1
-        kept = Kept(session_id, appended.seq, claims.receipt_id, receipt.token, number)
+        kept = StoredReceipt(session_id, appended.seq, claims.receipt_id, receipt.token, number)
         code = claims.internal_denial_code or ""
         shelf.receipts[kept.receipt_id] = kept
         shelf.chains.setdefault(session_id, []).append(kept)
-        shelf.order.append(Numbered(number, code, kept))
+        shelf.order.append(IndexedReceipt(number, code, kept))
         shelf.minutes[claims.iat // 60, code] += 1
         shelf.codes[code] += 1
         if appended.once is not None:
@@ -147,7 +147,7 @@ class MemoryStore:
             shelf.results[appended.result_of] = kept
         if appended.note:
             ring = shelf.notes.setdefault(session_id, {})
-            ring[appended.observed % NOTES_KEPT] = Note(appended.observed, appended.note)
+            ring[appended.observed % MAX_NOTES] = EventNote(appended.observed, appended.note)
 
     def session(self, session_id: str) -> Session | None:
         """Return the session with this id."""
@@ -182,15 +182,15 @@ class MemoryStore:
         """Return the number of sessions whose chain is broken."""
         return len(self.broken_sessions(limit=len(self._shelf.sessions)))
 
-    def receipt(self, receipt_id: str) -> Kept | None:
+    def receipt(self, receipt_id: str) -> StoredReceipt | None:
         """Return the receipt with this id."""
         return self._shelf.receipts.get(receipt_id)
 
-    def receipts(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Kept]:
+    def receipts(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[StoredReceipt]:
         """Return receipts of a session in the order of the chain."""
         return self._shelf.chains.get(session_id, [])[after : after + limit]
 
-    def latest(self, *, before: int | None = None, limit: int = 50) -> list[Numbered]:
+    def latest(self, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return receipts of the whole ledger, newest first."""
         newest_first = reversed(self._shelf.order)
         return list(islice((it for it in newest_first if before is None or it.number < before), limit))
@@ -199,12 +199,12 @@ class MemoryStore:
         """Return the sessions of a range of receipts, most recent first."""
         return list(dict.fromkeys(it.kept.session_id for it in reversed(self._shelf.order[after:through])))
 
-    def denials(self, code: str = "", *, before: int | None = None, limit: int = 50) -> list[Numbered]:
+    def denials(self, code: str = "", *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return denials of the whole ledger, newest first."""
         denied = [it for it in self.latest(before=before, limit=len(self._shelf.order)) if it.code]
         return [it for it in denied if code in ("", it.code)][:limit]
 
-    def denials_of(self, session_id: str, *, before: int | None = None, limit: int = 50) -> list[Numbered]:
+    def denials_of(self, session_id: str, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return denials of a session, newest first."""
         denied = [it for it in reversed(self._shelf.order) if it.code and it.kept.session_id == session_id]
         return [it for it in denied if before is None or it.kept.seq < before][:limit]
@@ -245,7 +245,7 @@ class MemoryStore:
         """Return the number of sessions that have a source."""
         return len(self._shelf.sources)
 
-    def notes(self, session_id: str) -> list[Note]:
+    def notes(self, session_id: str) -> list[EventNote]:
         """Return the last notes of a session, oldest first."""
         return sorted(self._shelf.notes.get(session_id, {}).values())
 
@@ -306,7 +306,7 @@ class MemoryStore:
         counts = len(shelf.sessions), len(shelf.receipts)
         return Overview(shelf.ledger_id, *counts, last_id, last_hash, shelf.switches.epoch)
 
-    def switches(self) -> Switches:
+    def switches(self) -> LedgerState:
         """Return the state of the whole ledger."""
         return self._shelf.switches
 
@@ -314,7 +314,7 @@ class MemoryStore:
         """Return the earlier request with this idempotency key."""
         return self._shelf.repeats.get((session_id, key))
 
-    def result_of(self, receipt_id: str) -> Kept | None:
+    def result_of(self, receipt_id: str) -> StoredReceipt | None:
         """Return the receipt that records the result of this decision."""
         return self._shelf.results.get(receipt_id)
 

@@ -18,24 +18,24 @@ from remit.errors import LedgerUnavailable
 
 __all__ = [
     "FINAL_STATES",
-    "NOTES_KEPT",
+    "MAX_NOTES",
     "RESTORED",
     "SOURCE_TRACE",
     "CodeCount",
     "Delegation",
     "EarlierRequest",
+    "EventNote",
     "IdempotencyKey",
-    "Kept",
+    "IndexedReceipt",
     "KeyRecord",
+    "LedgerState",
     "LimitRecord",
     "MinuteCount",
-    "Note",
-    "Numbered",
     "Overview",
     "PassportRegistration",
     "Session",
     "Source",
-    "Switches",
+    "StoredReceipt",
     "UnsignedReceipt",
     "source_trace_id",
     "unverified_kid",
@@ -48,7 +48,7 @@ RESTORED: Final = "restored"
 # The prefix of a `trace_id` that is derived from a source key.
 SOURCE_TRACE: Final = "source:"
 # The maximum number of notes stored for a session; older ones are deleted.
-NOTES_KEPT: Final = 50
+MAX_NOTES: Final = 50
 
 
 class Session(Struct, frozen=True, kw_only=True):
@@ -170,7 +170,7 @@ class UnsignedReceipt:
         return self.signed
 
 
-class Kept(NamedTuple):
+class StoredReceipt(NamedTuple):
     """A stored receipt: the exact token, its sequence number in its chain, and its number in the whole ledger."""
 
     session_id: str
@@ -180,12 +180,12 @@ class Kept(NamedTuple):
     number: int
 
 
-class Numbered(NamedTuple):
+class IndexedReceipt(NamedTuple):
     """A stored receipt with its number in the whole ledger, and its denial code, empty if it permits."""
 
     number: int
     code: str
-    kept: Kept
+    kept: StoredReceipt
 
 
 class Source(NamedTuple):
@@ -196,7 +196,7 @@ class Source(NamedTuple):
     told: str
 
 
-class Note(NamedTuple):
+class EventNote(NamedTuple):
     """The details of an observed event for display, as JSON, and its number within the session. It is not signed."""
 
     observed: int
@@ -228,7 +228,7 @@ class IdempotencyKey(NamedTuple):
 class EarlierRequest(NamedTuple):
     """The receipt of an earlier request with the same idempotency key, and the digest of that request."""
 
-    found: "Kept | UnsignedReceipt"
+    found: "StoredReceipt | UnsignedReceipt"
     digest: str
 
 
@@ -247,7 +247,7 @@ class Delegation(NamedTuple):
     settled: bool = False
 
 
-class Switches(NamedTuple):
+class LedgerState(NamedTuple):
     """The state of the whole ledger: the signing key, and whether the kill switch is on.
 
     `epoch` counts changes of these, of revocations, keys and attestations, and of session states.

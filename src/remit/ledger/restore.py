@@ -18,21 +18,21 @@ from typing import Final, NamedTuple
 import apsw
 
 from remit.errors import LedgerForeign, LedgerInUse, LedgerRolledBack, RemitError, StateCorrupt, StateMissing
-from remit.ledger.anchor import Anchor, AnchorMark, check_mark
+from remit.ledger.anchor import Anchor, AnchorMark, check_anchor
 from remit.ledger.backup import SIDECAR_SUFFIXES, check_copy, copy_database, named_file, sync_directory
-from remit.ledger.embedded import FILE, USE_LOCK, check_format, ledger_path, mark_of, marker_of
+from remit.ledger.embedded import LEDGER_FILE, USE_LOCK, anchor_mark, check_format, ledger_path, marker_of
 from remit.ledger.home import Home
 from remit.ledger.keyfiles import KeyFiles
-from remit.ledger.keys import keyring_of
+from remit.ledger.keys import build_keyring
 from remit.ledger.marker import Marker, read_marker, write_marker
-from remit.ledger.records import RESTORED, KeyRecord, LimitRecord, Overview, Switches
-from remit.ledger.rows import REGISTERS, Rows, translated
+from remit.ledger.records import RESTORED, KeyRecord, LedgerState, LimitRecord, Overview
+from remit.ledger.rows import REGISTERS, LedgerQueries, translated
 from remit.ledger.sqlite import connect, connect_reader, migrate
 
-__all__ = ["Restored", "restore"]
+__all__ = ["RestoreResult", "restore"]
 
 
-class Restored(NamedTuple):
+class RestoreResult(NamedTuple):
     """What a restore has done: the ledger as it stands, receipts known to be lost, active sessions that were closed.
 
     `replaced` is the name under which the ledger of before is kept, in the home. Without an anchor (`anchored`), more
@@ -51,13 +51,13 @@ class _Known(NamedTuple):
 
     connection: apsw.Connection
     overview: Overview
-    switches: Switches
+    switches: LedgerState
     keys: list[KeyRecord]
     limits: list[LimitRecord]
     growth: tuple[int, ...]
 
 
-def restore(home: Home, source: Path, *, accept_loss: bool = False) -> Restored:
+def restore(home: Home, source: Path, *, accept_loss: bool = False) -> RestoreResult:
     """Put a copy in the place of the ledger, and return what that meant.
 
     Refused: while anyone has the ledger open (`LedgerInUse`), what is not a ledger of ours or is of another one
@@ -67,13 +67,13 @@ def restore(home: Home, source: Path, *, accept_loss: bool = False) -> Restored:
     with _alone(home), _brought(home, source) as name:
         with _connected(home.path_of(name)) as copy, _known(home) as known:
             restored = _reconciled(home, copy, known, accept_loss=accept_loss)
-            marker = marker_of(Rows(lambda: copy))
-            replaced = _next_name(home) if home.check_file(FILE) else None
+            marker = marker_of(LedgerQueries(lambda: copy))
+            replaced = _next_name(home) if home.check_file(LEDGER_FILE) else None
             copied = known is not None and replaced is not None and _copied_aside(home, known.connection, replaced)
         if replaced is not None and not copied:
             _move_aside(home, replaced)
         _put(home, name)
-        Anchor(home).reset(mark_of(restored.overview))
+        Anchor(home).reset(anchor_mark(restored.overview))
         write_marker(home, marker)
     return restored._replace(replaced=replaced)
 
@@ -123,14 +123,14 @@ def _connected(path: str, *, read_only: bool = False) -> Iterator[apsw.Connectio
 @contextmanager
 def _known(home: Home) -> Iterator[_Known | None]:
     """Give what the ledger that is there can tell, or None if there is none that can be read."""
-    if not home.check_file(FILE):
+    if not home.check_file(LEDGER_FILE):
         yield None
         return
     with _connected(ledger_path(home), read_only=True) as connection:
         found = None
         with suppress(RemitError):
             check_format(connection)
-            rows = Rows(lambda: connection)
+            rows = LedgerQueries(lambda: connection)
             found = _Known(
                 connection, rows.overview(), rows.switches(), rows.keys(), rows.limits(), _growth(connection)
             )
@@ -155,7 +155,7 @@ def _growth(connection: apsw.Connection) -> tuple[int, ...]:
         return (*(connection.execute(_GROWTH).fetchone() or ()), *(registered or ()))
 
 
-def _reconciled(home: Home, copy: apsw.Connection, known: _Known | None, *, accept_loss: bool) -> Restored:
+def _reconciled(home: Home, copy: apsw.Connection, known: _Known | None, *, accept_loss: bool) -> RestoreResult:
     """Make the copy fit to take the place of what is there, and say what that meant."""
     rows, mark = check_copy(copy), _mark(home, accept_loss=accept_loss)
     _migrated(copy)
@@ -175,7 +175,7 @@ def _reconciled(home: Home, copy: apsw.Connection, known: _Known | None, *, acce
     same = current and known is not None and (known.growth, known.overview) == (_growth(copy), overview)
     closed = 0 if same else _reconcile(copy, rows.switches(), rows.keys(), known)
     _check_key(home, rows.switches().kid)
-    return Restored(overview, max(0, before - overview.receipts), closed, None, mark is not None)
+    return RestoreResult(overview, max(0, before - overview.receipts), closed, None, mark is not None)
 
 
 def _migrated(copy: apsw.Connection) -> None:
@@ -204,16 +204,18 @@ def _marker(home: Home, *, accept_loss: bool) -> Marker | None:
         raise
 
 
-def _check_nothing_lost(rows: Rows, copy: apsw.Connection, mark: AnchorMark | None, known: _Known | None) -> None:
+def _check_nothing_lost(
+    rows: LedgerQueries, copy: apsw.Connection, mark: AnchorMark | None, known: _Known | None
+) -> None:
     """Raise `LedgerRolledBack` if the copy lacks anything that is known to have been there."""
-    present = mark_of(rows.overview())
-    check_mark(mark, present, rows.hash_at)
+    present = anchor_mark(rows.overview())
+    check_anchor(mark, present, rows.hash_at)
     if mark is None and known is not None and known.overview.epoch + sum(known.growth[:2]):
         raise StateMissing(
             "ledger.anchor is gone, so what the copy lacks is unknown: bring it back, or give --accept-loss"
         )
     if known is not None:
-        check_mark(mark_of(known.overview), present, rows.hash_at)
+        check_anchor(anchor_mark(known.overview), present, rows.hash_at)
         if any(less < more for less, more in zip(_growth(copy), known.growth, strict=True)):
             raise LedgerRolledBack("the copy is older than the ledger that is there")
 
@@ -245,7 +247,7 @@ UPDATE ledger SET kid = ?, kill_switch = ?, epoch = ?,
 _LATER: Final = "INSERT OR IGNORE INTO revocations SELECT ?1, ?2, ?3 WHERE ?1 NOT IN (SELECT id FROM sessions)"
 
 
-def _reconcile(copy: apsw.Connection, switches: Switches, keys: list[KeyRecord], known: _Known | None) -> int:
+def _reconcile(copy: apsw.Connection, switches: LedgerState, keys: list[KeyRecord], known: _Known | None) -> int:
     """Close all sessions of the copy, take over what must not be lost, and return how many sessions were active."""
     now_ms = time.time_ns() // 1_000_000
     with translated(), copy:
@@ -280,13 +282,13 @@ def _take_over(copy: apsw.Connection, known: _Known, now_ms: int) -> None:
                 copy.execute(sql, (*row, *more))
 
 
-def _later_key(copy: apsw.Connection, switches: Switches, keys: list[KeyRecord], known: _Known) -> Switches:
+def _later_key(copy: apsw.Connection, switches: LedgerState, keys: list[KeyRecord], known: _Known) -> LedgerState:
     """Go on with the key that the old ledger has come to, if those of the copy have led to it."""
     later = known.keys[len(keys) :]
     if not later or known.keys[: len(keys)] != keys or known.switches.kid != later[-1].kid:
         return switches
     with suppress(RemitError):
-        keyring_of(known.keys)
+        build_keyring(known.keys)
         copy.executemany("INSERT INTO keys (kid, public_pem, change, created_ms) VALUES (?, ?, ?, ?)", later)
         return switches._replace(kid=known.switches.kid)
     return switches
@@ -310,7 +312,7 @@ def _copied_aside(home: Home, ledger: apsw.Connection, replaced: str) -> bool:
 
 def _move_aside(home: Home, replaced: str) -> None:
     """Keep a ledger that cannot be read, with its log: somebody may still get something out of it."""
-    place = home.path_of(FILE)
+    place = home.path_of(LEDGER_FILE)
     aside = Path(place).with_name(replaced)
     Path(place).rename(aside)
     for ending in SIDECAR_SUFFIXES:
@@ -320,14 +322,14 @@ def _move_aside(home: Home, replaced: str) -> None:
 
 def _put(home: Home, name: str) -> None:
     """Let the copy be the ledger: at every moment there is the old one, whole, or the new one, or none to be opened."""
-    if home.check_file(FILE):
+    if home.check_file(LEDGER_FILE):
         with suppress(RemitError):
-            connection = connect(home.path_of(FILE))
+            connection = connect(home.path_of(LEDGER_FILE))
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             connection.close()
     # A log of the old ledger would be played into the new one.
     for ending in SIDECAR_SUFFIXES:
-        home.remove(FILE + ending)
+        home.remove(LEDGER_FILE + ending)
     place = Path(home.path_of(name))
-    place.rename(place.with_name(FILE))
+    place.rename(place.with_name(LEDGER_FILE))
     sync_directory(place.parent)

@@ -19,21 +19,21 @@ from remit.ledger.records import (
     CodeCount,
     Delegation,
     EarlierRequest,
-    Kept,
+    EventNote,
+    IndexedReceipt,
     KeyRecord,
+    LedgerState,
     LimitRecord,
     MinuteCount,
-    Note,
-    Numbered,
     Overview,
     PassportRegistration,
     Session,
     Source,
-    Switches,
+    StoredReceipt,
     unverified_kid,
 )
 
-__all__ = ["FAILURES", "REGISTERS", "SESSION_COLUMNS", "Rows", "SqliteReader", "Translated", "translated"]
+__all__ = ["FAILURES", "REGISTERS", "SESSION_COLUMNS", "LedgerQueries", "SqliteReader", "Translated", "translated"]
 
 SESSION_COLUMNS: Final = tuple(Session.__struct_fields__)
 _COLUMNS: Final = ", ".join(f's."{name}"' for name in SESSION_COLUMNS)
@@ -132,7 +132,7 @@ def translated() -> Translated:
     return _TRANSLATED
 
 
-class Rows:
+class LedgerQueries:
     """The queries. `connection` returns the connection to use; `damaged` is called when SQLite reports damage."""
 
     def __init__(self, connection: Callable[[], apsw.Connection], damaged: Callable[[], None] | None = None) -> None:
@@ -182,17 +182,17 @@ class Rows:
         row = self._one(_BROKEN_COUNT)
         return row[0] if row else 0
 
-    def receipt(self, receipt_id: str) -> Kept | None:
+    def receipt(self, receipt_id: str) -> StoredReceipt | None:
         """Return the receipt with this id."""
         row = self._one(_KEPT + "WHERE r.id = ?", receipt_id)
-        return Kept(*row) if row else None
+        return StoredReceipt(*row) if row else None
 
-    def receipts(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Kept]:
+    def receipts(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[StoredReceipt]:
         """Return receipts of a session in the order of the chain."""
         sql = _KEPT + "WHERE s.id = ? AND r.seq > ? ORDER BY r.seq LIMIT ?"
-        return [Kept(*row) for row in self._all(sql, session_id, after, limit)]
+        return [StoredReceipt(*row) for row in self._all(sql, session_id, after, limit)]
 
-    def latest(self, *, before: int | None = None, limit: int = 50) -> list[Numbered]:
+    def latest(self, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return receipts of the whole ledger, newest first."""
         return [_numbered(row) for row in self._all(_LATEST, _end(before), limit)]
 
@@ -204,13 +204,13 @@ class Rows:
         )
         return [row[0] for row in self._all(sql, after, through)]
 
-    def denials(self, code: str = "", *, before: int | None = None, limit: int = 50) -> list[Numbered]:
+    def denials(self, code: str = "", *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return denials of the whole ledger, newest first."""
         if code:
             return [_numbered(row) for row in self._all(_OF_CODE, code, _end(before), limit)]
         return [_numbered(row) for row in self._all(_DENIALS, _end(before), limit)]
 
-    def denials_of(self, session_id: str, *, before: int | None = None, limit: int = 50) -> list[Numbered]:
+    def denials_of(self, session_id: str, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return denials of a session, newest first."""
         return [_numbered(row) for row in self._all(_OF_SESSION, session_id, _end(before), limit)]
 
@@ -254,10 +254,10 @@ class Rows:
         row = self._one("SELECT sources FROM ledger")
         return row[0] if row else 0
 
-    def notes(self, session_id: str) -> list[Note]:
+    def notes(self, session_id: str) -> list[EventNote]:
         """Return the last notes of a session, oldest first."""
         sql = f"SELECT observed, text FROM notes WHERE session = {_ITS_NUMBER} ORDER BY observed"  # noqa: S608
-        return [Note(*row) for row in self._all(sql, session_id)]
+        return [EventNote(*row) for row in self._all(sql, session_id)]
 
     def count(self, session_id: str) -> int:
         """Count the stored receipts of a session."""
@@ -338,12 +338,12 @@ class Rows:
         row = self._one("SELECT token FROM receipts WHERE number = ?", number)
         return sha256_hex(row[0].encode()) if row else None
 
-    def switches(self) -> Switches:
+    def switches(self) -> LedgerState:
         """Return the state of the whole ledger."""
         row = self._one("SELECT kid, kill_switch, epoch, killed_up_to FROM ledger")
         if row is None:
             raise StateCorrupt("ledger.db has lost its first row: restore a backup of it")
-        return Switches(row[0], bool(row[1]), row[2], row[3])
+        return LedgerState(row[0], bool(row[1]), row[2], row[3])
 
     def repeated(self, session_id: str, key: str) -> EarlierRequest | None:
         """Return the earlier request with this idempotency key."""
@@ -353,13 +353,13 @@ class Rows:
             "WHERE s.id = ? AND p.key = ?"
         )
         row = self._one(sql, session_id, key)
-        return EarlierRequest(Kept(*row[1:]), row[0]) if row else None
+        return EarlierRequest(StoredReceipt(*row[1:]), row[0]) if row else None
 
-    def result_of(self, receipt_id: str) -> Kept | None:
+    def result_of(self, receipt_id: str) -> StoredReceipt | None:
         """Return the receipt that records the result of this decision."""
         sql = _KEPT + "JOIN results o ON o.receipt = r.number JOIN receipts d ON d.number = o.decision WHERE d.id = ?"
         row = self._one(sql, receipt_id)
-        return Kept(*row) if row else None
+        return StoredReceipt(*row) if row else None
 
     def delegation(self, parent: str, request: str) -> Delegation | None:
         """Return the delegation of a session with this request id."""
@@ -392,8 +392,8 @@ def _session(row: tuple[Any, ...]) -> Session:
     return Session(**dict(zip(SESSION_COLUMNS, row, strict=True)))
 
 
-def _numbered(row: tuple[Any, ...]) -> Numbered:
-    return Numbered(row[0], row[1], Kept(*row[2:]))
+def _numbered(row: tuple[Any, ...]) -> IndexedReceipt:
+    return IndexedReceipt(row[0], row[1], StoredReceipt(*row[2:]))
 
 
 def _end(before: int | None) -> int:
@@ -409,7 +409,7 @@ def _nothing() -> None:
     """Check nothing."""
 
 
-class SqliteReader(Rows):
+class SqliteReader(LedgerQueries):
     """A `Reader` for any thread, each with its own connection. It never waits for the writer."""
 
     def __init__(

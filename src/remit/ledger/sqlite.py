@@ -15,8 +15,8 @@ from msgspec import structs
 
 from remit.errors import HeadMoved, LedgerForeign, LedgerUnavailable, SqliteUnsafe, StateCorrupt
 from remit.ledger.identity import LOG_LIMIT, LedgerFile
-from remit.ledger.records import NOTES_KEPT, KeyRecord, Session, Source
-from remit.ledger.rows import FAILURES, SESSION_COLUMNS, Rows, translated
+from remit.ledger.records import MAX_NOTES, KeyRecord, Session, Source
+from remit.ledger.rows import FAILURES, SESSION_COLUMNS, LedgerQueries, translated
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, PAGE_SIZE
 from remit.ledger.transaction import AppendedReceipt, Changes, NewAttestation
 
@@ -156,7 +156,7 @@ _REJECTIONS: Final = (
 _ROWS_AT_ONCE: Final = 1000
 
 
-class SqliteStore(Rows):
+class SqliteStore(LedgerQueries):
     """The `Store` of the writer thread, on one connection."""
 
     def __init__(
@@ -347,7 +347,7 @@ class SqliteStore(Rows):
                 sql = f"INSERT INTO results VALUES (({_NUMBER_OF}), ({_NUMBER_OF}))"  # noqa: S608
                 self._db.execute(sql, (result_of, receipt_id))
             if note:
-                notes.append((sessions[session_id].number, observed % NOTES_KEPT, observed, note))
+                notes.append((sessions[session_id].number, observed % MAX_NOTES, observed, note))
         self._put_rows(_NOTE, notes)
 
     def _put_source(self, source: Source, sessions: dict[str, Session]) -> None:

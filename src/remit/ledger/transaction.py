@@ -14,21 +14,21 @@ from remit.claims.chain import step_id
 from remit.claims.receipt import sign_draft
 from remit.claims.succession import Position
 from remit.errors import HeadMoved, RequestConflict, SessionSealed
-from remit.ledger.port import NO_CHANGES, Reader
 from remit.ledger.records import (
     RESTORED,
     Delegation,
     EarlierRequest,
     IdempotencyKey,
-    Kept,
     KeyRecord,
+    LedgerState,
     LimitRecord,
     PassportRegistration,
     Session,
     Source,
-    Switches,
+    StoredReceipt,
     UnsignedReceipt,
 )
+from remit.ledger.store import NO_CHANGES, Reader
 
 __all__ = ["AppendedReceipt", "BufferedTransaction", "Changes", "NewAttestation", "SessionCache", "Store"]
 
@@ -76,7 +76,7 @@ class Changes:
     limits: list[LimitRecord] = field(default_factory=list)
     passports: dict[str, PassportRegistration] = field(default_factory=dict)
     attestations: list[NewAttestation] = field(default_factory=list)
-    switches: Switches | None = None
+    switches: LedgerState | None = None
     # A session has changed its state, possibly without a receipt.
     state_changed: bool = False
     # Anything other than sessions, receipts and repeats was written.
@@ -140,13 +140,13 @@ class Store(Reader, Protocol):
     def close(self) -> None:
         """Close the database, whatever state it is in."""
 
-    def switches(self) -> Switches:
+    def switches(self) -> LedgerState:
         """Return the state of the whole ledger: signing key, kill switch and epoch."""
 
     def repeated(self, session_id: str, key: str) -> EarlierRequest | None:
         """Return the earlier request with this idempotency key."""
 
-    def result_of(self, receipt_id: str) -> Kept | None:
+    def result_of(self, receipt_id: str) -> StoredReceipt | None:
         """Return the receipt that records the result of this decision."""
 
     def source(self, key: str) -> Source | None:
@@ -203,7 +203,7 @@ class BufferedTransaction:
 
     __slots__ = ("_cache", "_group", "_store", "_switches", "own", "switches")
 
-    def __init__(self, store: Store, cache: SessionCache, switches: Switches, group: Changes) -> None:
+    def __init__(self, store: Store, cache: SessionCache, switches: LedgerState, group: Changes) -> None:
         self._store = store
         self._cache = cache
         self._switches = switches
@@ -240,7 +240,7 @@ class BufferedTransaction:
                 self._cache.sessions[session_id] = found
         return found
 
-    def receipt(self, receipt_id: str) -> Kept | UnsignedReceipt | None:
+    def receipt(self, receipt_id: str) -> StoredReceipt | UnsignedReceipt | None:
         """Return the receipt with this id."""
         written = self._written(lambda it: it.pending.draft.claims.receipt_id == receipt_id)
         return written or self._store.receipt(receipt_id)
@@ -251,7 +251,7 @@ class BufferedTransaction:
         found = self.own.repeats.get(place) or self._group.repeats.get(place)
         return found or self._store.repeated(session_id, key)
 
-    def result_of(self, receipt_id: str) -> Kept | UnsignedReceipt | None:
+    def result_of(self, receipt_id: str) -> StoredReceipt | UnsignedReceipt | None:
         """Return the receipt that records the result of this decision."""
         return self._written(lambda it: it.result_of == receipt_id) or self._store.result_of(receipt_id)
 
@@ -377,7 +377,7 @@ class BufferedTransaction:
         self.own.has_other = True
         self.own.revocations.setdefault(passport_id, (at_ms, reason))
 
-    def put_switches(self, switches: Switches) -> None:
+    def put_switches(self, switches: LedgerState) -> None:
         """Store the state of the whole ledger."""
         self.own.has_other = True
         self.own.switches = self.switches = switches

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from remit.errors import LedgerUnavailable
-from remit.ledger.port import Prepare, Work
+from remit.ledger.store import Prepare, Work
 
 __all__ = ["AsyncWaiter", "Item", "Submit", "Waiter", "deliver_answers", "wait_for"]
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from remit.policy.call import Launched
+from remit.policy.call import SpawnedProgram
 
 __all__ = ["AGENTS", "find_agent"]
 
@@ -29,7 +29,7 @@ _WORD: Final = re.compile(r"[^\s;|&()'\"`]+")
 _MAIN: Final = "/__main__.py"
 
 
-def find_agent(commands: Iterable[Launched]) -> str:
+def find_agent(commands: Iterable[SpawnedProgram]) -> str:
     """Return the agent, or the program of Remit, that a command line would start; empty if none."""
     for launched in commands:
         if not _ANY_AGENT.search(" ".join((*launched.words, *launched.runs))):
@@ -40,7 +40,7 @@ def find_agent(commands: Iterable[Launched]) -> str:
     return ""
 
 
-def _suspects(launched: Launched) -> Iterator[str]:
+def _suspects(launched: SpawnedProgram) -> Iterator[str]:
     """Yield the words that may name a started program: its own name, and what it is told to run."""
     words = launched.words
     yield from words[:1]

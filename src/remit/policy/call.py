@@ -9,12 +9,12 @@ from itertools import combinations
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from remit.claims.receipt import ActionClass
-from remit.claims.shapes import SideEffectClass
 from remit.claims.strictjson import JSON
+from remit.claims.types import SideEffectClass
 
 __all__ = [
-    "GRAVEST",
     "MAX_TARGET",
+    "MOST_SEVERE",
     "SIDE_EFFECT_ORDER",
     "STOPPERS",
     "Action",
@@ -22,7 +22,7 @@ __all__ = [
     "Argument",
     "Doubt",
     "Effect",
-    "Launched",
+    "SpawnedProgram",
     "ToolCall",
     "Verb",
 ]
@@ -31,7 +31,7 @@ MAX_TARGET: Final = 2048
 # From harmless to severe. A receipt records the most severe one; engines check all of them.
 SIDE_EFFECT_ORDER: Final[tuple[SideEffectClass, ...]] = ("none", "internal_write", "state_change", "external_send")
 # Maps a set of side effects to the most severe one.
-GRAVEST: Final[dict[frozenset[SideEffectClass], SideEffectClass]] = {
+MOST_SEVERE: Final[dict[frozenset[SideEffectClass], SideEffectClass]] = {
     frozenset(others) | {side}: side
     for rank, side in enumerate(SIDE_EFFECT_ORDER)
     for size in range(rank + 1)
@@ -105,7 +105,7 @@ class Doubt(NamedTuple):
     unbounded: bool = False
 
 
-class Launched(NamedTuple):
+class SpawnedProgram(NamedTuple):
     """A program that a command line would start.
 
     `words` are its name and arguments, up to the first one that is not known before it runs. The name is an absolute
@@ -143,9 +143,9 @@ class Action(NamedTuple):
     # Paths were compared by their text; symbolic links were not resolved.
     by_text: bool = False
     # The programs that the command line of a shell tool would start; None for other tools.
-    commands: Iterable[Launched] | None = None
+    commands: Iterable[SpawnedProgram] | None = None
 
     @property
     def side_effect_class(self) -> SideEffectClass:
         """Return the most severe side effect, which is the one that a receipt records."""
-        return GRAVEST[self.side_effects]
+        return MOST_SEVERE[self.side_effects]

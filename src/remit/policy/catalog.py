@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct, convert
 
 from remit.claims.receipt import ActionClass
-from remit.claims.shapes import SideEffectClass
+from remit.claims.types import SideEffectClass
 
 __all__ = ["RUN_ROLES", "KnownTool", "known_tools"]
 

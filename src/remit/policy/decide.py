@@ -9,10 +9,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 from remit.claims.mission import Mission
 from remit.claims.receipt import PolicyDecision, PublicDenialReason, Verdict
-from remit.claims.shapes import SideEffectClass
+from remit.claims.types import SideEffectClass
 from remit.policy.call import MAX_TARGET, SIDE_EFFECT_ORDER, Action, Doubt, ToolCall
-from remit.policy.engines import DENIALS, Case, Clock, Engine, Finding, Remedy, Standing, engine_failed
-from remit.policy.evidence import redacted
+from remit.policy.engines import DENIALS, Case, Clock, Engine, Finding, Remedy, SessionStatus, engine_failed
+from remit.policy.evidence import redact
 from remit.policy.files import Files
 from remit.policy.projection import project
 from remit.policy.scope import build_scope
@@ -52,7 +52,7 @@ class Decision(NamedTuple):
 def judge(
     call: ToolCall,
     mission: Mission,
-    standing: Standing,
+    standing: SessionStatus,
     *,
     engines: Sequence[Engine],
     files: Files,
@@ -73,7 +73,13 @@ def judge(
 
 
 def judge_again(
-    before: Decision, call: ToolCall, mission: Mission, standing: Standing, *, engines: Sequence[Engine], clock: Clock
+    before: Decision,
+    call: ToolCall,
+    mission: Mission,
+    standing: SessionStatus,
+    *,
+    engines: Sequence[Engine],
+    clock: Clock,
 ) -> Decision:
     """Return a new decision on a call that was projected before, after its session has changed.
 
@@ -124,8 +130,8 @@ def decide(findings: Sequence[Finding], action: Action) -> Decision:
 
 def _redact_finding(finding: Finding) -> Finding:
     """Return a denial with secrets removed from its text, which goes into a receipt."""
-    remedy = finding.remedy and finding.remedy._replace(sentence=redacted(finding.remedy.sentence))
-    return finding._replace(reason=redacted(finding.reason), remedy=remedy)
+    remedy = finding.remedy and finding.remedy._replace(sentence=redact(finding.remedy.sentence))
+    return finding._replace(reason=redact(finding.reason), remedy=remedy)
 
 
 def _permit_reason(findings: Sequence[Finding], action: Action) -> str:

@@ -1,6 +1,6 @@
 """The policy engine protocol: the input that an engine gets and the finding it returns.
 
-`decide.py` runs the engines and combines their findings. `Watched` runs one that may hang; no answer in time is a
+`decide.py` runs the engines and combines their findings. `TimedEngine` runs one that may hang; no answer in time is a
 denial with `engine_failed`.
 """
 
@@ -14,7 +14,18 @@ from remit.claims.receipt import PublicDenialReason, Verdict
 from remit.policy.budget import Budget
 from remit.policy.call import Action, ToolCall
 
-__all__ = ["DENIALS", "Case", "Change", "Clock", "Engine", "Finding", "Remedy", "Standing", "Watched", "engine_failed"]
+__all__ = [
+    "DENIALS",
+    "Case",
+    "Change",
+    "Clock",
+    "Engine",
+    "Finding",
+    "Remedy",
+    "SessionStatus",
+    "TimedEngine",
+    "engine_failed",
+]
 
 # Every denial code, with the reason shown to clients and the verdict.
 DENIALS: Final[dict[str, tuple[PublicDenialReason, Verdict]]] = {
@@ -50,7 +61,7 @@ DENIALS: Final[dict[str, tuple[PublicDenialReason, Verdict]]] = {
 Clock: TypeAlias = Callable[[], float]
 
 
-class Standing(NamedTuple):
+class SessionStatus(NamedTuple):
     """The status of a session. `refusal` is the code that denies every call, or empty while the session is active."""
 
     session_id: str
@@ -64,7 +75,7 @@ class Case(NamedTuple):
     mission: Mission
     call: ToolCall
     action: Action
-    standing: Standing
+    standing: SessionStatus
 
 
 class Change(NamedTuple):
@@ -117,7 +128,7 @@ def engine_failed(name: str, problem: str) -> Finding:
     return Finding(name, "engine_failed", f"the policy engine {name} {problem}, so the call is denied", remedy)
 
 
-class Watched:
+class TimedEngine:
     """Runs an engine on a thread of its own and denies if it does not answer before the deadline.
 
     While a call is overdue, further calls are denied at once, so that callers do not queue up behind it.

@@ -23,21 +23,21 @@ from remit.policy.call import Action, Effect
 from remit.policy.engines import Remedy
 
 __all__ = [
-    "CALL",
-    "EFFECTS",
-    "REMEDY",
+    "CALL_MEASUREMENT",
+    "EFFECTS_MEASUREMENT",
+    "REMEDY_MEASUREMENT",
     "STATIC_SCOPE_ONLY",
-    "bound_to",
     "describe",
     "effects_json",
     "measurements",
+    "origin_measurement",
     "quote_word",
-    "redacted",
+    "redact",
 ]
 
-CALL: Final = "remit.call"
-EFFECTS: Final = "remit.effects"
-REMEDY: Final = "remit.remedy"
+CALL_MEASUREMENT: Final = "remit.call"
+EFFECTS_MEASUREMENT: Final = "remit.effects"
+REMEDY_MEASUREMENT: Final = "remit.remedy"
 STATIC_SCOPE_ONLY: Final = "remit.static_scope_only"
 _json: Final = Encoder().encode
 _MAX_DESCRIPTION: Final = 512
@@ -129,7 +129,7 @@ def effects_json(action: Action) -> list[JSON]:
 
 def measurements(action: Action, remedy: Remedy | None = None, envelope: str = "") -> dict[str, Measurement]:
     """Return the measurements of a receipt: effects, remedy of a denial, and origin of the call."""
-    items = bound_to(envelope) if envelope else {}
+    items = origin_measurement(envelope) if envelope else {}
     if action.effects or action.doubts:
         try:
             effects = effects_json(action)
@@ -137,7 +137,7 @@ def measurements(action: Action, remedy: Remedy | None = None, envelope: str = "
             form = canonicalize(effects) if action.doubts else _json(effects)
         except UnicodeEncodeError:
             raise NotCanonicalizable("has no canonical form") from None
-        items[EFFECTS] = Measurement(
+        items[EFFECTS_MEASUREMENT] = Measurement(
             kind="custom",
             status="fail" if action.doubts else "success",
             digest=Digest(
@@ -155,14 +155,16 @@ def measurements(action: Action, remedy: Remedy | None = None, envelope: str = "
             description="runs code of the project, which static policy does not bound",
         )
     if remedy is not None:
-        items[REMEDY] = Measurement(kind="custom", status="absent", description=_clip(remedy.sentence, _MAX_REMEDY))
+        items[REMEDY_MEASUREMENT] = Measurement(
+            kind="custom", status="absent", description=_clip(remedy.sentence, _MAX_REMEDY)
+        )
     return items
 
 
-def bound_to(envelope: str) -> dict[str, Measurement]:
+def origin_measurement(envelope: str) -> dict[str, Measurement]:
     """Return the measurement that records where a call came from."""
     description = _clip(envelope, _MAX_DESCRIPTION)
-    return {CALL: Measurement(kind="envelope_binding", status="success", description=description)}
+    return {CALL_MEASUREMENT: Measurement(kind="envelope_binding", status="success", description=description)}
 
 
 def _summary(action: Action) -> str:
@@ -177,7 +179,7 @@ def _summary(action: Action) -> str:
     if action.doubts:
         parts.append(f"cannot tell what is done with {len(action.doubts)} of its words")
     # Redact before cutting: a partial secret is not recognized.
-    text = redacted("; ".join(parts)[:_MAX_SEARCHED])
+    text = redact("; ".join(parts)[:_MAX_SEARCHED])
     return text if len(text) <= _MAX_DESCRIPTION else _clip(text, _MAX_DESCRIPTION)
 
 
@@ -185,7 +187,7 @@ def _clip(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """Return the text with everything that may be a secret replaced."""
     for marks, pattern, instead in _PATTERNS:
         if marks.search(text):
@@ -252,6 +254,6 @@ def quote_word(word: str) -> str:
     """Return a word of a call for use in a sentence: quoted, redacted, and cut after the first blank."""
     first, space, _ = word.strip().partition("\n")[0].partition(" ")
     # Redact before cutting: a partial secret is not recognized.
-    shown = redacted(first)[:_LONG]
+    shown = redact(first)[:_LONG]
     cut = bool(space) or len(first) > _LONG or len(first) < len(word.strip())
     return repr(shown + (_HIDDEN if cut else ""))

@@ -3,7 +3,7 @@
 `locate` resolves a path. A text that another program could read as a different path is refused: the path that is
 compared with the scope must be the path that is opened.
 
-Only names, file types and links are read, never the content of a file that an agent can write. `SeenFiles` reads the
+Only names, file types and links are read, never the content of a file that an agent can write. `LocalFiles` reads the
 file system of this machine. `TextFiles` takes paths by their text, for a proxy on another machine whose operator
 accepts that links are not resolved. `UnseenFiles` is for an operator who does not: it refuses every path.
 """
@@ -23,8 +23,8 @@ from remit.errors import PolicyInvalid
 __all__ = [
     "Files",
     "LimitedFiles",
+    "LocalFiles",
     "ResolvedPath",
-    "SeenFiles",
     "Survey",
     "TextFiles",
     "UnseenFiles",
@@ -191,7 +191,7 @@ _O_PATH: Final[int | None] = getattr(os, "O_PATH", None)
 _NOT_PLAIN: Final = re.compile(r"//|/\.\.?(?:/|\Z)|/\Z|\A(?!/)|\A/proc(?:/|\Z)|\0")
 
 
-class SeenFiles:
+class LocalFiles:
     """The file system of this machine."""
 
     reads_disk = True

@@ -17,7 +17,7 @@ from remit.policy.call import Action, Effect
 from remit.policy.engines import Case, Clock, Finding, Remedy
 from remit.policy.stops import ProcessMatch, find_match
 
-__all__ = ["GuardEngine", "Own"]
+__all__ = ["GuardEngine", "OwnProcess"]
 
 _NAME: Final = "guard"
 _CODE: Final = "governance_guarded"
@@ -71,14 +71,14 @@ class _Snapshot(NamedTuple):
     until: float
 
 
-class Own(NamedTuple):
+class OwnProcess(NamedTuple):
     """The process that judges: its process and group ids, and its command line."""
 
     numbers: frozenset[int] = frozenset()
     line: str = ""
 
 
-_NO_PROCESS: Final = Own()
+_NO_PROCESS: Final = OwnProcess()
 
 
 class GuardEngine:
@@ -99,7 +99,7 @@ class GuardEngine:
         self,
         guarded: Callable[[], Sequence[str]],
         private: Sequence[str] = (),
-        own: Own | Callable[[], Sequence[Own]] = _NO_PROCESS,
+        own: OwnProcess | Callable[[], Sequence[OwnProcess]] = _NO_PROCESS,
         secret: Callable[[], Sequence[str]] = tuple,
         clock: Clock = lambda: inf,
     ) -> None:

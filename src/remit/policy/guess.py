@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from remit.claims.receipt import ActionClass
-from remit.claims.shapes import SideEffectClass
+from remit.claims.types import SideEffectClass
 from remit.policy.call import SIDE_EFFECT_ORDER, Argument
 from remit.policy.files import join
 from remit.policy.patches import patched_files

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from remit.claims.mission import Mission
-from remit.policy.call import SIDE_EFFECT_ORDER, Action, Doubt, Effect, Launched
+from remit.policy.call import SIDE_EFFECT_ORDER, Action, Doubt, Effect, SpawnedProgram
 from remit.policy.engines import Case, Change, Finding, Remedy
-from remit.policy.evidence import quote_word, redacted
+from remit.policy.evidence import quote_word, redact
 from remit.policy.scope import (
     Scope,
     allows_tool,
@@ -145,7 +145,9 @@ def _check_tool(mission: Mission, action: Action) -> Iterator[_Refusal]:
         yield _Refusal("tool_not_allowed", f"the passport does not allow the tool {tool[:_SHOWN]!r}", added, advice)
 
 
-def _check_forbidden_programs(mission: Mission, action: Action, commands: Iterable[Launched]) -> Iterator[_Refusal]:
+def _check_forbidden_programs(
+    mission: Mission, action: Action, commands: Iterable[SpawnedProgram]
+) -> Iterator[_Refusal]:
     forbidden = program_entries(mission.forbidden_tools, action.tool, None)
     found = tuple(find_forbidden(forbidden, commands)) if forbidden else ()
     if found:
@@ -159,7 +161,7 @@ def _check_forbidden_programs(mission: Mission, action: Action, commands: Iterab
         yield _Refusal("tool_forbidden", f"{_refuse_doubt(doubt).reason}; so {reason}" if doubt else reason, removed)
 
 
-def _check_allowed_programs(tool: str, others: Sequence[Launched], base: str | None) -> Iterator[_Refusal]:
+def _check_allowed_programs(tool: str, others: Sequence[SpawnedProgram], base: str | None) -> Iterator[_Refusal]:
     """Refuse the programs of a command line that no entry allows."""
     if not others:
         return
@@ -206,7 +208,7 @@ def _refuse_outside(outside: Sequence[Effect]) -> _Refusal:
     first = outside[0]
     more = len({effect.resource for effect in outside}) - 1
     others = f" (and {more} more)" if more else ""
-    resource = redacted(first.resource)[:_SHOWN] + ("/…" if first.beneath else "")
+    resource = redact(first.resource)[:_SHOWN] + ("/…" if first.beneath else "")
     why = "has other names, which may lie outside" if first.shared else "is outside"
     if first.steers:
         what = f"holds {first.steers}: that makes" if first.beneath else "makes"
@@ -264,5 +266,5 @@ def _remedy(refusals: Sequence[_Refusal]) -> Remedy:
 
 def _describe_change(change: Change) -> str:
     values = ", ".join(repr(value) if isinstance(value, str) else str(value) for value in change.values)
-    values = values if len(values) <= _SHOWN * 3 else redacted(values)[: _SHOWN * 3] + "…"
+    values = values if len(values) <= _SHOWN * 3 else redact(values)[: _SHOWN * 3] + "…"
     return _CHANGE_TEXT[change.operation].format(values=values, member=change.member)

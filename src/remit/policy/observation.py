@@ -16,7 +16,7 @@ from unicodedata import normalize
 from remit.claims.strictjson import JSON
 from remit.policy.call import Action, Doubt, Effect
 from remit.policy.engines import Case, Finding, Remedy
-from remit.policy.evidence import describe, quote_word, redacted
+from remit.policy.evidence import describe, quote_word, redact
 from remit.policy.shell.downloads import RUNS_DOWNLOAD, fetchers
 
 __all__ = ["ObservationEngine"]
@@ -115,7 +115,7 @@ def _dangers(action: Action, home: str | None) -> Iterator[str]:
     yield from _programs(action)
     for effect in action.effects:
         if why := _danger_of(effect, action, home):
-            yield f"it {describe(effect._replace(resource=redacted(effect.resource)[:_SHOWN]))}, {why}"
+            yield f"it {describe(effect._replace(resource=redact(effect.resource)[:_SHOWN]))}, {why}"
     yield from _downloads(action)
     for doubt in action.doubts:
         # Even if the home directory is not known, the paths below it are.

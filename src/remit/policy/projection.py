@@ -14,12 +14,12 @@ from operator import attrgetter
 from typing import Final, get_args
 
 from remit.claims.receipt import ActionClass
-from remit.claims.shapes import SideEffectClass
 from remit.claims.strictjson import JSON, parse_json
+from remit.claims.types import SideEffectClass
 from remit.errors import InputError
-from remit.policy.call import MAX_TARGET, Action, Annotations, Argument, Effect, Launched, ToolCall
+from remit.policy.call import MAX_TARGET, Action, Annotations, Argument, Effect, SpawnedProgram, ToolCall
 from remit.policy.catalog import RUN_ROLES, KnownTool, known_tools
-from remit.policy.evidence import redacted
+from remit.policy.evidence import redact
 from remit.policy.files import Files, join, locate, refuse_text
 from remit.policy.guess import (
     guess_action,
@@ -39,7 +39,7 @@ from remit.policy.sql import judge_sql
 from remit.policy.steering import mark_steering
 from remit.policy.trace import VERBS, Trace
 
-__all__ = ["is_light", "project"]
+__all__ = ["is_cheap", "project"]
 
 _NO_ANNOTATIONS: Final = Annotations()
 # Tools that pass their command to bash, although their name does not say so.
@@ -101,7 +101,7 @@ _LIGHT_TEXT: Final = 512
 _WIDE: Final = re.compile(r"[*?\[{]")
 
 
-def is_light(call: ToolCall) -> bool:
+def is_cheap(call: ToolCall) -> bool:
     """Return whether a call is cheap to judge: a known tool with few, short paths, URLs or data without wildcards.
 
     Such a call takes well under a millisecond. Commands, searches, deletions and globs can involve any number of files.
@@ -153,7 +153,7 @@ def project(call: ToolCall, base: str | None, files: Files) -> Action:
     target = effects[0].resource if is_one and not (tool and tool.target) else projection.target(effects)
     if len(target) > MAX_TARGET:
         # Redact before cutting: a partial secret is not recognized.
-        target = redacted(target)[:MAX_TARGET]
+        target = redact(target)[:MAX_TARGET]
     return Action(
         call.tool_name, action_class, family, target, frozenset(sides), effects, doubts,
         trace.runs_code or steers, by_text, projection.commands,
@@ -229,7 +229,7 @@ class _Projection:
         self._depth = 0
         self.arguments: list[Argument] = []
         # The programs that the command line of a known tool would start.
-        self.commands: Iterable[Launched] | None = None
+        self.commands: Iterable[SpawnedProgram] | None = None
 
     def read(self) -> None:
         """Record the effects of every argument."""

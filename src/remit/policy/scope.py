@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from remit.claims.mission import EVERYTHING, escape_path, is_pattern, literal_path, parse_program
 from remit.errors import FieldInvalid, quote
-from remit.policy.call import Effect, Launched
+from remit.policy.call import Effect, SpawnedProgram
 from remit.policy.files import join, refuse_text, without_dots
 from remit.policy.machine import ANY, split_machine
 from remit.policy.shell.spawned import SYSTEM_FOLDERS
@@ -97,7 +97,7 @@ def _parse_entries(entries: tuple[str, ...], base: str | None) -> tuple[ProgramE
 
 
 def _normalize_program(words: tuple[str, ...], base: str | None) -> tuple[str, ...]:
-    """Return the words with the program in the form that `Launched` uses."""
+    """Return the words with the program in the form that `SpawnedProgram` uses."""
     folder, slash, name = words[0].rpartition("/")
     if not slash:
         return words
@@ -109,14 +109,14 @@ def _normalize_program(words: tuple[str, ...], base: str | None) -> tuple[str, .
     return (without_dots(join(base or "/", words[0])), *words[1:])
 
 
-def find_not_allowed(allowed: Sequence[ProgramEntry], commands: Iterable[Launched]) -> Iterator[Launched]:
+def find_not_allowed(allowed: Sequence[ProgramEntry], commands: Iterable[SpawnedProgram]) -> Iterator[SpawnedProgram]:
     """Yield the programs that no entry allows. One that only starts other programs is judged by those."""
     for launched in commands:
         if not launched.carrier and not any(_allows(named.words, launched) for named in allowed):
             yield launched
 
 
-def _allows(wanted: tuple[str, ...], launched: Launched) -> bool:
+def _allows(wanted: tuple[str, ...], launched: SpawnedProgram) -> bool:
     size = len(wanted)
     if wanted in (launched.words[:size], launched.plain[:size]):
         return True
@@ -130,8 +130,8 @@ def _allows(wanted: tuple[str, ...], launched: Launched) -> bool:
 
 
 def find_forbidden(
-    forbidden: Sequence[ProgramEntry], commands: Iterable[Launched]
-) -> Iterator[tuple[ProgramEntry, Launched]]:
+    forbidden: Sequence[ProgramEntry], commands: Iterable[SpawnedProgram]
+) -> Iterator[tuple[ProgramEntry, SpawnedProgram]]:
     """Yield each entry that forbids a program, with the program."""
     for launched in commands:
         for named in forbidden:
@@ -139,7 +139,7 @@ def find_forbidden(
                 yield named, launched
 
 
-def _may_begin(wanted: tuple[str, ...], launched: Launched) -> bool:
+def _may_begin(wanted: tuple[str, ...], launched: SpawnedProgram) -> bool:
     """Return whether a program may match an entry, in any directory and with options between the words."""
     given, known = launched.words, launched.plain[1:]
     if not given:
@@ -174,7 +174,7 @@ def tool_entry(tool: str) -> str | None:
     return entry if _NAMEABLE.fullmatch(entry) else None
 
 
-def program_entry(tool: str, launched: Launched, base: str | None) -> str | None:
+def program_entry(tool: str, launched: SpawnedProgram, base: str | None) -> str | None:
     """Return the entry that would allow a program of a tool, or None if a passport cannot express it."""
     words = _identifying_words(launched)
     if words and base is not None and words[0].startswith(f"{base}/"):
@@ -184,12 +184,12 @@ def program_entry(tool: str, launched: Launched, base: str | None) -> str | None
     return entry if words and named is not None and named[1] == words and _NAMEABLE.fullmatch(entry) else None
 
 
-def program_label(launched: Launched) -> str:
+def program_label(launched: SpawnedProgram) -> str:
     """Return the words that identify a program to a person."""
     return " ".join(_identifying_words(launched))
 
 
-def _identifying_words(launched: Launched) -> tuple[str, ...]:
+def _identifying_words(launched: SpawnedProgram) -> tuple[str, ...]:
     """Return the words that say what runs: the program with its subcommand, module or script."""
     words, known = launched.words, launched.plain or launched.words[:1]
     if words[1:2] == (_MODULE,):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from remit.policy.agents import AGENTS
-from remit.policy.call import Launched
+from remit.policy.call import SpawnedProgram
 
 __all__ = ["JOB", "NUMBERS", "ProcessMatch", "find_match", "kill_targets", "process_number"]
 
@@ -85,7 +85,7 @@ _BITS: Final = 1 << 32
 _COMM: Final = 15
 
 
-def find_match(commands: Iterable[Launched], numbers: frozenset[int], line: str) -> ProcessMatch | None:
+def find_match(commands: Iterable[SpawnedProgram], numbers: frozenset[int], line: str) -> ProcessMatch | None:
     """Return the first program of a command line that would or may stop Remit or an assistant.
 
     `numbers` are the process and group ids of Remit, `line` is its command line.

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Final
 
 from remit.claims.mission import MachineKind
-from remit.claims.shapes import SideEffectClass
+from remit.claims.types import SideEffectClass
 from remit.policy.call import Doubt, Effect, Verb
 from remit.policy.files import Files, LimitedFiles, ResolvedPath, Survey, join, locate, refuse_text, without_dots
 from remit.policy.machine import machine_resource

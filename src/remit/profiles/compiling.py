@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from remit.claims.mission import SIDE_EFFECT_CLASSES, Mission, escape_path, literal_path, parse_mission
-from remit.claims.shapes import SideEffectClass, encode
+from remit.claims.types import SideEffectClass, encode
 from remit.errors import FieldInvalid
 from remit.policy.scope import literal_entry
 from remit.profiles.phrases import Phrase

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct, convert
 
 from remit.claims.mission import MachineKind
-from remit.claims.shapes import SideEffectClass
+from remit.claims.types import SideEffectClass
 from remit.errors import FieldInvalid, quote
 from remit.profiles.values import KINDS, QUOTES, program_entry, server_entries
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from remit.claims.mission import MACHINE_KINDS
-from remit.claims.shapes import SideEffectClass
+from remit.claims.types import SideEffectClass
 from remit.errors import InputError
 from remit.profiles.phrases import Phrase, known_phrases, parse_phrase
 from remit.profiles.words import lasting

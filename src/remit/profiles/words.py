@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from remit.claims.mission import EVERYTHING, MACHINE_KINDS, Mission, literal_path
-from remit.claims.shapes import SideEffectClass
+from remit.claims.types import SideEffectClass
 from remit.profiles.phrases import KnownPhrase, known_phrases
 from remit.profiles.values import server_entries
 

@@ -11,14 +11,14 @@ from msgspec import UNSET
 from remit.claims.keys import VerifyingKey
 from remit.errors import StateCorrupt, TokenError
 from remit.governor.attest import Attest
-from remit.governor.clock import timestamp
+from remit.governor.clock import format_timestamp
+from remit.governor.context import Context, UseCase, UseCaseRunner
 from remit.governor.delegate import Delegate
-from remit.governor.evaluate import Evaluate, outcome_of
-from remit.governor.means import Means, UseCase, UseCaseRunner
+from remit.governor.evaluate import Evaluate, describe_outcome
 from remit.governor.receipts import budget_remaining
 from remit.governor.results import RecordResult
 from remit.governor.revoke import KillSwitch, RevokePassport, RevokeSession
-from remit.governor.sessions import End, Held, Start
+from remit.governor.sessions import EndSession, RequireHolder, StartSession
 from remit.ledger.records import KeyRecord, Session
 from remit.policy.call import ToolCall
 from remit.schemas.proxy import (
@@ -67,7 +67,7 @@ class ProxyHandlers:
     async def start(self, request: Request) -> StartAnswer:
         """Start a session."""
         body: StartRequest = request.body
-        started = await self._governor.arun(Start(body.token, request.holder))
+        started = await self._governor.arun(StartSession(body.token, request.holder))
         session, passport, mission = started.session, started.passport, started.passport.mission
         # The latest end of the session, unless a clock is set.
         lifetime_ms = min(session.lifetime_ms, mission.max_duration_s * 1000)
@@ -82,8 +82,8 @@ class ProxyHandlers:
             max_tool_calls=mission.max_tool_calls,
             max_duration_s=mission.max_duration_s,
             allowed_side_effect_classes=mission.allowed_side_effect_classes,
-            started_at=timestamp(session.started_ms),
-            expires_at=timestamp(expires_ms),
+            started_at=format_timestamp(session.started_ms),
+            expires_at=format_timestamp(expires_ms),
             existing=started.existing,
             state=session.state,
             budget_remaining=budget_remaining(session),
@@ -96,12 +96,12 @@ class ProxyHandlers:
         call = ToolCall(body.tool_name, body.arguments, cwd=body.cwd or None)
         case = Evaluate(session_id, call, body.idempotency_key or "")
         try:  # not by `_run_held`, which costs one more coroutine: this is the request that must be fast
-            answer = await self._governor.arun(Held(case, session_id, request.holder))
+            answer = await self._governor.arun(RequireHolder(case, session_id, request.holder))
         except TokenError as error:
             raise _corrupt_session() from error
         request.decision = Decision(session_id, answer)
         receipt = answer.receipt
-        outcome = outcome_of(receipt.claims, answer.refusal)
+        outcome = describe_outcome(receipt.claims, answer.refusal)
         return EvaluateAnswer(
             session_id=session_id,
             decision="PERMIT" if answer.permits else "DENY",
@@ -134,7 +134,7 @@ class ProxyHandlers:
     async def end(self, request: Request) -> SessionAnswer:
         """End a session."""
         body: EndRequest = request.body
-        return _session_answer(await self._run_held(End(body.session_id), body.session_id, request))
+        return _session_answer(await self._run_held(EndSession(body.session_id), body.session_id, request))
 
     async def attest(self, request: Request) -> AttestAnswer:
         """Attest a session."""
@@ -157,7 +157,7 @@ class ProxyHandlers:
         case = Delegate(body.session_id, body.mission, body.request_id, bound_to)
         delegated = await self._run_held(case, body.session_id, request)
         claims = delegated.receipt.claims
-        outcome = outcome_of(claims, delegated.refusal)
+        outcome = describe_outcome(claims, delegated.refusal)
         return DelegateAnswer(
             session_id=body.session_id,
             decision="PERMIT" if delegated.permits else "DENY",
@@ -192,7 +192,7 @@ class ProxyHandlers:
     async def _run_held(self, case: UseCase[_T], session_id: str, request: Request) -> _T:
         """Run a use case on a session, if the client has the certificate that the session is bound to."""
         try:
-            return await self._governor.arun(Held(case, session_id, request.holder))
+            return await self._governor.arun(RequireHolder(case, session_id, request.holder))
         except TokenError as error:
             raise _corrupt_session() from error
 
@@ -206,8 +206,8 @@ def _session_answer(session: Session) -> SessionAnswer:
     return SessionAnswer(
         session_id=session.id,
         state=session.state,
-        started_at=timestamp(session.started_ms),
-        ended_at=None if session.ended_ms is None else timestamp(session.ended_ms),
+        started_at=format_timestamp(session.started_ms),
+        ended_at=None if session.ended_ms is None else format_timestamp(session.ended_ms),
         receipts=session.length,
         verdicts={
             "compliant": session.compliant,
@@ -221,7 +221,7 @@ def _session_answer(session: Session) -> SessionAnswer:
 class _Keys:
     """Read the public keys of the ledger."""
 
-    async def run(self, means: Means) -> list[KeyRecord]:
+    async def run(self, means: Context) -> list[KeyRecord]:
         """Read them in a thread."""
         records: list[KeyRecord] = await means.aside(means.reader.keys)
         return records

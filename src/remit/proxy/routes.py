@@ -24,12 +24,12 @@ from remit.schemas.proxy import (
 )
 from remit.schemas.shared import HealthAnswer, KeysAnswer
 from remit.server.openapi import describe
-from remit.server.routes import Plain, Request, Route
+from remit.server.routes import BytesResponse, Request, Route
 from remit.version import __version__
 
-__all__ = ["PageHandler", "describe_proxy", "proxy_routes", "table_of_routes"]
+__all__ = ["PageHandler", "describe_proxy", "documented_routes", "proxy_routes"]
 
-PageHandler = Callable[[Request], Awaitable[Plain]]
+PageHandler = Callable[[Request], Awaitable[BytesResponse]]
 _METRICS = "text/plain"
 _NOTHING = b"{}"
 
@@ -77,11 +77,11 @@ def proxy_routes(handlers: ProxyHandlers, metrics: PageHandler, openapi: PageHan
     ]
 
 
-def table_of_routes() -> list[Route]:
+def documented_routes() -> list[Route]:
     """Return the routes with handlers that cannot be called, to describe the API."""
 
-    async def nothing(request: Request) -> Plain:  # noqa: ARG001 - never called
-        return Plain(b"", _METRICS)
+    async def nothing(request: Request) -> BytesResponse:  # noqa: ARG001 - never called
+        return BytesResponse(b"", _METRICS)
 
     return proxy_routes(ProxyHandlers.__new__(ProxyHandlers), nothing, nothing)
 

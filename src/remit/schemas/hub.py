@@ -12,7 +12,7 @@ from msgspec import Meta
 from remit.claims.attestation import SessionState
 from remit.claims.mission import AgentId, Duration, MissionText, Scope, ScopeEntry, SideEffectClasses, ToolNames
 from remit.claims.receipt import ActionClass, Verdict
-from remit.claims.shapes import Count, DateTime, matching
+from remit.claims.types import Count, DateTime, matches
 from remit.errors import FieldInvalid
 from remit.schemas.proxy import Decision
 from remit.schemas.shared import Answer, Request
@@ -28,20 +28,20 @@ __all__ = [
     "CheckAnswer",
     "Consent",
     "Event",
+    "HubStartAnswer",
+    "HubStartRequest",
     "Message",
-    "MissionAsked",
     "ObserveAnswer",
     "ObserveRequest",
     "PolicyAnswer",
     "PublicReceiptAnswer",
     "ReceiptAnswer",
+    "RequestedMission",
     "ReviewAnswer",
-    "SessionTold",
+    "SessionInfo",
     "SignedReceiptAnswer",
-    "SourceTold",
+    "SourceInfo",
     "SourceType",
-    "StartAnswer",
-    "StartRequest",
     "StatusAnswer",
     "VerificationAnswer",
 ]
@@ -53,7 +53,7 @@ MAX_EXCERPT: Final = 1800
 
 SourceType: TypeAlias = Literal["browser", "desktop", "cli"]
 _SHA256: Final = r"sha-256:[A-Fa-f0-9]{64}"
-_Digest: TypeAlias = Annotated[str, matching(_SHA256)]
+_Digest: TypeAlias = Annotated[str, matches(_SHA256)]
 _Short: TypeAlias = Annotated[str, Meta(max_length=256)]
 _Long: TypeAlias = Annotated[str, Meta(max_length=8192)]
 # A fraction of a second may have any number of digits, so the length is limited.
@@ -72,7 +72,7 @@ class _Report(Request, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A JSON object from an adapter. Unknown members are ignored; null means absent."""
 
 
-class SourceTold(_Report, frozen=True, kw_only=True):
+class SourceInfo(_Report, frozen=True, kw_only=True):
     """The adapter that reports."""
 
     type: Annotated[SourceType, Meta(description="The kind of adapter.")]
@@ -84,14 +84,14 @@ class SourceTold(_Report, frozen=True, kw_only=True):
     ] = None
 
 
-class SessionTold(_Report, frozen=True, kw_only=True):
+class SessionInfo(_Report, frozen=True, kw_only=True):
     """The session of the source, identified by `id`, else by `title`."""
 
     title: Annotated[_Long | None, Meta(description="The title, for people.")] = None
     id: Annotated[_Short | None, Meta(description="The id that the adapter uses.")] = None
 
 
-class MissionAsked(Request, frozen=True, kw_only=True):
+class RequestedMission(Request, frozen=True, kw_only=True):
     """The mission of a new session. Members that are left out have the defaults of an observer."""
 
     agent_id: Annotated[AgentId | None, Meta(description="The id of the agent.")] = None
@@ -107,12 +107,12 @@ class MissionAsked(Request, frozen=True, kw_only=True):
     cwd: Annotated[ScopeEntry | None, Meta(description="The directory for relative paths.")] = None
 
 
-_Source: TypeAlias = Annotated[SourceTold, Meta(description="The adapter that reports.")]
-_Session: TypeAlias = Annotated[SessionTold | None, Meta(description="The session of the source.")]
-_Mission: TypeAlias = Annotated[MissionAsked | None, Meta(description="The mission, if a session is started.")]
+_Source: TypeAlias = Annotated[SourceInfo, Meta(description="The adapter that reports.")]
+_Session: TypeAlias = Annotated[SessionInfo | None, Meta(description="The session of the source.")]
+_Mission: TypeAlias = Annotated[RequestedMission | None, Meta(description="The mission, if a session is started.")]
 
 
-class StartRequest(_Report, frozen=True, kw_only=True):
+class HubStartRequest(_Report, frozen=True, kw_only=True):
     """Start a session, or return the existing one."""
 
     source: _Source
@@ -247,7 +247,7 @@ _Reason: TypeAlias = Annotated[str, Meta(description="The reason, for people.")]
 _ReceiptId: TypeAlias = Annotated[str, Meta(description="The id in the receipt.")]
 
 
-class StartAnswer(Answer, frozen=True, kw_only=True):
+class HubStartAnswer(Answer, frozen=True, kw_only=True):
     """A session of the Hub."""
 
     ok: Literal[True] = True

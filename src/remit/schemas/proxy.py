@@ -8,7 +8,7 @@ from remit.claims.attestation import Attestation, SessionState
 from remit.claims.mission import Mission
 from remit.claims.passport import Confirmation
 from remit.claims.receipt import Digest, PublicDenialReason, Verdict
-from remit.claims.shapes import Count, DateTime, IdString, SideEffectClass
+from remit.claims.types import Count, DateTime, IdString, SideEffectClass
 from remit.errors import FieldInvalid
 from remit.schemas.shared import Answer, Request
 

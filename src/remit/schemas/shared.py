@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
-from remit.claims.shapes import Claims
+from remit.claims.types import Claims
 
 __all__ = ["Answer", "ErrorAnswer", "HealthAnswer", "KeysAnswer", "Request"]
 

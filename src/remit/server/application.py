@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct, json
 
-from remit.claims.shapes import Claims, shape
 from remit.claims.strictjson import JSON, parse_object
+from remit.claims.types import Claims, convert
 from remit.errors import (
     AccessError,
     BodyTooLarge,
@@ -31,10 +31,10 @@ from remit.errors import (
 )
 from remit.server.auth import Access, Authenticator, BrowserPolicy, Credentials
 from remit.server.connection import Exchange
-from remit.server.headers import HeaderList, Sent, accepts_gzip, could_be_cross_origin, media_type_error
+from remit.server.headers import HeaderList, Headers, accepts_gzip, could_be_cross_origin, media_type_error
 from remit.server.hosts import is_loopback_host
 from remit.server.query import parse_query
-from remit.server.routes import Found, Plain, Request, Route, Router, Streamed
+from remit.server.routes import BytesResponse, Found, Request, Route, Router, StreamedResponse
 from remit.server.statuses import error_body, headers_for, status_of
 from remit.server.streaming import Stream
 from remit.server.telemetry import OTHER, Telemetry
@@ -72,7 +72,7 @@ class _RequestHead(NamedTuple):
     method: str
     path: str
     query_text: bytes
-    headers: Sent
+    headers: Headers
     found: Found | None
     # Why there is no route, or the query is invalid. Sent to authorized clients only.
     error: AccessError | InputError | None
@@ -159,7 +159,7 @@ class Application:
                 if isinstance(answer, Struct):
                     response = _Response(200, [_JSON], json.encode(answer))
                     stages["answer"] = time.perf_counter() - decided
-                elif isinstance(answer, Plain):
+                elif isinstance(answer, BytesResponse):
                     response = _response_of(answer, answer.content)
                 else:
                     response = _response_of(answer, await self._begin_stream(exchange, answer))
@@ -249,7 +249,7 @@ class Application:
         stages["decode"] = time.perf_counter() - begun
         return True
 
-    async def _begin_stream(self, exchange: Exchange, answer: Streamed) -> Stream:
+    async def _begin_stream(self, exchange: Exchange, answer: StreamedResponse) -> Stream:
         """Return a stream with its first piece read: an error before that can still have an error status."""
         stream = Stream(answer.parts, self._streams, compress=accepts_gzip(exchange.headers))
         try:
@@ -261,7 +261,7 @@ class Application:
             raise
         return stream
 
-    def _headers(self, response: _Response, sent: Sent, request_id: str) -> HeaderList:
+    def _headers(self, response: _Response, sent: Headers, request_id: str) -> HeaderList:
         headers = [*response.headers, *_COMMON, (b"x-request-id", request_id.encode("ascii"))]
         varies = []
         if self._browser_policy.origins is not None:
@@ -297,7 +297,7 @@ class Application:
 
 def _parse(request: type[Claims] | type[dict[str, Any]], data: bytes, most: int) -> Claims | dict[str, JSON]:
     members = parse_object(data, max_bytes=most, exact_integers=True)
-    return shape(request, members) if issubclass(request, Claims) else members
+    return convert(request, members) if issubclass(request, Claims) else members
 
 
 def _check_chunks(exchange: Exchange) -> None:
@@ -314,5 +314,5 @@ def _error_response(route: Route | None, request: Request, error: Exception) -> 
     return _response_of(answer, answer.content)
 
 
-def _response_of(answer: Plain | Streamed, content: bytes | Stream) -> _Response:
+def _response_of(answer: BytesResponse | StreamedResponse, content: bytes | Stream) -> _Response:
     return _Response(200, [(b"content-type", answer.media_type.encode("ascii")), *answer.headers], content)

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, final
 
 from remit.errors import RemitError, TokenRequired, TooManyTries
-from remit.server.headers import HeaderList, Sent, bearer, cookie, is_same_origin
+from remit.server.headers import HeaderList, Headers, bearer, cookie, is_same_origin
 from remit.server.hosts import LOOPBACK_AUTHORITY
 
 __all__ = [
@@ -195,7 +195,7 @@ class BrowserPolicy(NamedTuple):
     # Whether a body of any type is read as JSON. Safe if a token header is required: browsers send a preflight then.
     accepts_any_type: bool = False
 
-    def credentials(self, sent: Sent, query: Mapping[str, str]) -> Credentials:
+    def credentials(self, sent: Headers, query: Mapping[str, str]) -> Credentials:
         """Return the credentials of a request.
 
         The first of these that is present counts, even if its value is wrong or empty: the token headers in turn,
@@ -212,14 +212,14 @@ class BrowserPolicy(NamedTuple):
             cookie(sent, self.cookie) if self.cookie and is_same_origin(sent) else "",
         )
 
-    def allows(self, method: str, sent: Sent) -> bool:
+    def allows(self, method: str, sent: Headers) -> bool:
         """Tell whether a request is safe, or comes from an allowed origin, or from no page of another origin."""
         if self.origins is None or method in _SAFE_METHODS:
             return True
         origin = sent.get(b"origin")
         return is_same_origin(sent) if origin is None else self.origins(origin)
 
-    def is_preflight(self, method: str, sent: Sent) -> bool:
+    def is_preflight(self, method: str, sent: Headers) -> bool:
         """Tell whether this is a CORS preflight request from an allowed origin."""
         return (
             method == "OPTIONS"
@@ -236,7 +236,7 @@ class BrowserPolicy(NamedTuple):
             (b"access-control-max-age", b"%d" % _PREFLIGHT_S),
         ]
 
-    def cors_headers(self, sent: Sent) -> HeaderList:
+    def cors_headers(self, sent: Headers) -> HeaderList:
         """Return the header that lets a page of an allowed origin read the response."""
         if self.origins is None:
             return []

@@ -38,7 +38,7 @@ from remit.errors import (
     RequestTooSlow,
     ServiceBusy,
 )
-from remit.server.headers import HeaderList, Sent, join_repeated
+from remit.server.headers import HeaderList, Headers, join_repeated
 from remit.server.limits import ConnectionLimiter, Limits
 from remit.server.statuses import error_body, headers_for, status_of
 
@@ -93,7 +93,7 @@ class Exchange:
         method: str,
         path: str,
         query: bytes,
-        headers: Sent,
+        headers: Headers,
         *,
         content_length: int = 0,
         version: str = "1.1",
@@ -647,7 +647,7 @@ class Connection(asyncio.Protocol):
         self._exchanges.clear()
 
 
-def _check_form(version: str, target: bytes, fields: HeaderList, headers: Sent) -> None:
+def _check_form(version: str, target: bytes, fields: HeaderList, headers: Headers) -> None:
     """Raise unless the version, the target, the length and the host are unambiguous."""
     if version not in _VERSIONS:
         raise HttpMalformed("the HTTP version must be 1.0 or 1.1")

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 __all__ = [
     "HeaderList",
-    "Sent",
+    "Headers",
     "accepts_gzip",
     "bearer",
     "cookie",
@@ -22,7 +22,7 @@ __all__ = [
 
 HeaderList: TypeAlias = list[tuple[bytes, bytes]]
 # The headers of a request by their names in lower case.
-Sent: TypeAlias = Mapping[bytes, bytes]
+Headers: TypeAlias = Mapping[bytes, bytes]
 
 _JSON: Final = b"application/json"
 _CHARSETS: Final = (b"", b"charset=utf-8", b'charset="utf-8"')
@@ -39,13 +39,13 @@ def join_repeated(headers: HeaderList) -> dict[bytes, bytes]:
     return {name: b", ".join([value for other, value in headers if other == name]) for name in dict(headers)}
 
 
-def bearer(sent: Sent) -> str:
+def bearer(sent: Headers) -> str:
     """Return the bearer token; empty if there is none."""
     text = sent.get(b"authorization", b"").decode("latin-1")
     return text[len(_BEARER) :].strip() if text[: len(_BEARER)].lower() == _BEARER else ""
 
 
-def cookie(sent: Sent, name: bytes) -> str:
+def cookie(sent: Headers, name: bytes) -> str:
     """Return the first cookie of this name, which browsers send for the most specific path; empty if there is none."""
     for pair in sent.get(b"cookie", b"").split(b";"):
         key, _, value = pair.strip(b" \t").partition(b"=")
@@ -54,17 +54,17 @@ def cookie(sent: Sent, name: bytes) -> str:
     return ""
 
 
-def is_same_origin(sent: Sent) -> bool:
+def is_same_origin(sent: Headers) -> bool:
     """Tell whether `Sec-Fetch-Site` says that no page of another origin has made this request, or is missing."""
     return sent.get(b"sec-fetch-site", b"") in _SAME_ORIGIN
 
 
-def could_be_cross_origin(sent: Sent) -> bool:
+def could_be_cross_origin(sent: Headers) -> bool:
     """Tell whether a page of another origin could have sent this request without a preflight."""
     return bool(sent.get(b"content-type") or sent.get(b"origin")) or not is_same_origin(sent)
 
 
-def media_type_error(sent: Sent, *, any_type: bool) -> str:
+def media_type_error(sent: Headers, *, any_type: bool) -> str:
     """Return why the body is refused; empty if it is not. It must be JSON, unless `any_type`, and not compressed.
 
     This also stops pages of other origins: a browser sends a preflight before it sends JSON to another origin.
@@ -78,7 +78,7 @@ def media_type_error(sent: Sent, *, any_type: bool) -> str:
     return ""
 
 
-def accepts_gzip(sent: Sent) -> bool:
+def accepts_gzip(sent: Headers) -> bool:
     """Tell whether the client accepts gzip and does not prefer identity (RFC 9110, section 12.5.3)."""
     qualities = dict(_qualities(sent.get(b"accept-encoding", b"")))
     others = qualities.get(b"*", 0.0)

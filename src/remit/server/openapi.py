@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from remit.claims.shapes import DATE_TIME
+from remit.claims.types import DATE_TIME
 from remit.schemas.shared import Answer, ErrorAnswer, Request
 from remit.server.auth import Access
 from remit.server.routes import Route

@@ -9,23 +9,33 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from remit.claims.shapes import Claims
+from remit.claims.types import Claims
 from remit.errors import FieldInvalid, MethodRefused, RouteNotFound
-from remit.governor.evaluate import Answer
+from remit.governor.evaluate import Evaluation
 from remit.server.auth import Access
-from remit.server.headers import Sent
+from remit.server.headers import Headers
 
-__all__ = ["Choice", "Decision", "ErrorHandler", "Found", "Plain", "Request", "Route", "Router", "Streamed"]
+__all__ = [
+    "BytesResponse",
+    "Choice",
+    "Decision",
+    "ErrorHandler",
+    "Found",
+    "Request",
+    "Route",
+    "Router",
+    "StreamedResponse",
+]
 
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
-_NO_HEADERS: Final[Sent] = {}
+_NO_HEADERS: Final[Headers] = {}
 
 
 class Decision(NamedTuple):
     """The decision on a call or an event of a session."""
 
     session_id: str
-    answer: Answer
+    answer: Evaluation
 
 
 class Request(Struct):
@@ -40,7 +50,7 @@ class Request(Struct):
     request_id: str
     query: Mapping[str, str] = _NO_PARAMETERS
     # By their names in lower case.
-    headers: Sent = _NO_HEADERS
+    headers: Headers = _NO_HEADERS
     # The body, not decoded.
     data: bytes = b""
     # Set by the handler.
@@ -48,7 +58,7 @@ class Request(Struct):
     chain_is_broken: bool = False
 
 
-class Plain(NamedTuple):
+class BytesResponse(NamedTuple):
     """An answer that is encoded already."""
 
     content: bytes
@@ -56,7 +66,7 @@ class Plain(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-class Streamed(NamedTuple):
+class StreamedResponse(NamedTuple):
     """An answer that is produced while it is sent. Its parts may read from disk; a generator is closed at the end."""
 
     parts: Iterator[bytes]
@@ -64,9 +74,9 @@ class Streamed(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-_Handler: TypeAlias = Callable[[Request], Awaitable[Struct | Plain | Streamed]]
+_Handler: TypeAlias = Callable[[Request], Awaitable[Struct | BytesResponse | StreamedResponse]]
 # Called with the request, whose body may not be decoded, and the error.
-ErrorHandler: TypeAlias = Callable[[Request, Exception], Plain]
+ErrorHandler: TypeAlias = Callable[[Request, Exception], BytesResponse]
 
 
 class Choice(NamedTuple):

@@ -23,7 +23,7 @@ from remit.server.hosts import url_host
 from remit.server.limits import ConnectionLimiter, Limits, most_connections
 from remit.server.log import flush
 
-__all__ = ["Acceptor", "Server", "bind", "run_server", "url_of"]
+__all__ = ["Acceptor", "Server", "bind", "listening_url", "run_server"]
 
 _BACKLOG: Final = 1024
 # Connections that are accepted in one turn of the event loop.
@@ -56,7 +56,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-def url_of(listening: socket.socket, *, tls: bool) -> str:
+def listening_url(listening: socket.socket, *, tls: bool) -> str:
     """Return the URL of a listening socket."""
     host, port = listening.getsockname()[:2]
     return f"{'https' if tls else 'http'}://{url_host(host)}:{port}"

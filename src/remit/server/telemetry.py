@@ -32,7 +32,7 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from prometheus_client.registry import Collector
 
 from remit.errors import AccessError, FieldInvalid, InputError, RemitError, StateMissing
-from remit.ledger.commit import MAX_GROUP, Observer
+from remit.ledger.commit import MAX_GROUP, CommitObserver
 from remit.ledger.transaction import Store
 from remit.server.log import LEVELS, logger
 from remit.server.routes import Request
@@ -127,7 +127,7 @@ class _Gauges(Collector):
                     yield GaugeMetricFamily(name, meaning, value=float(read()))
 
 
-class LedgerMetrics(Observer):
+class LedgerMetrics(CommitObserver):
     """Metrics of the ledger's writer, recorded on its thread."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

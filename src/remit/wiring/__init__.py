@@ -20,25 +20,25 @@ from remit.assistants.records import Protections
 from remit.claims.keys import SEED_BYTES, Keyring, SigningKey
 from remit.errors import LedgerInUse, RemitError
 from remit.governor.clock import Clock, SystemClock
-from remit.governor.closing import FinishClosing
+from remit.governor.closing import CloseOpenDelegates
+from remit.governor.context import Keys, UseCaseRunner
 from remit.governor.governor import Governor
-from remit.governor.handshake import Introduction, Judging
-from remit.governor.means import Keys, UseCaseRunner
-from remit.governor.remote import Keeper, LedgerNotServed, PublicKeys, RemoteGovernor, connect
-from remit.ledger.commit import GroupCommit, Observer
-from remit.ledger.embedded import open_reading
+from remit.governor.handshake import Introduction, PolicySettings
+from remit.governor.remote import LedgerProcessNotRunning, LedgerProcessSupervisor, PublicKeys, RemoteGovernor, connect
+from remit.ledger.commit import CommitObserver, GroupCommit
+from remit.ledger.embedded import open_ledger_reader
 from remit.ledger.home import Home, open_home
-from remit.ledger.keys import keyring_of
-from remit.ledger.memory import MemoryStore, Shelf
-from remit.ledger.records import KeyRecord, Switches
+from remit.ledger.keys import build_keyring
+from remit.ledger.memory import MemoryStore, MemoryTables
+from remit.ledger.records import KeyRecord, LedgerState
 from remit.ledger.rows import SqliteReader
 from remit.policy.files import TextFiles
-from remit.policy.guard import Own
+from remit.policy.guard import OwnProcess
 from remit.server.log import logger
-from remit.wiring.judging import judging_of, means_for, means_with
+from remit.wiring.judging import context_for, context_with, load_policy_settings
 from remit.wiring.ledger_process import LedgerHolder, hold_ledger, ledger_command, start_ledger_process
 
-__all__ = ["Service", "build_rehearsal", "build_service", "default_processes"]
+__all__ = ["Service", "build_in_memory", "build_service", "default_processes"]
 
 # How long to wait for another process that has the ledger's lock and does not serve its socket.
 _LOCK_WAIT_S: Final = 20.0
@@ -71,7 +71,7 @@ class Service(NamedTuple):
 
         def finish() -> None:
             with suppress(RemitError):
-                self.governor.run(FinishClosing())
+                self.governor.run(CloseOpenDelegates())
 
         threading.Thread(target=finish, name="closing", daemon=True).start()
 
@@ -87,7 +87,7 @@ def build_service(
     *,
     user_home: str | None = None,
     policies: str | None = None,
-    observer: Observer | None = None,
+    observer: CommitObserver | None = None,
     service: str = "",
     processes: int = 1,
 ) -> Service:
@@ -97,12 +97,12 @@ def build_service(
     ledger of the home, the service is its client. If not, this process holds the ledger itself, or starts a ledger
     process if `processes` is more than one. A service with a name (`service`) restarts the ledger process if it ends.
     """
-    judging = judging_of(user_home, policies) if service or user_home or policies else Judging()
+    judging = load_policy_settings(user_home, policies) if service or user_home or policies else PolicySettings()
     deadline = time.monotonic() + _LOCK_WAIT_S
     while True:
-        with open_home(home) as opened, suppress(LedgerNotServed):
+        with open_home(home) as opened, suppress(LedgerProcessNotRunning):
             connect(opened, Introduction("", judging)).close()
-            return _connect_service(home, judging, observer or Observer(), service)
+            return _connect_service(home, judging, observer or CommitObserver(), service)
         if time.monotonic() > deadline:
             raise LedgerInUse("another process holds the lock of the ledger (run/ledger.lock) and does not answer")
         if processes > 1:
@@ -119,11 +119,11 @@ def _holder_service(home: Path, holder: LedgerHolder) -> Service:
     return Service(holder.governor, embedded.reader, embedded.keys, Protections(opened), opened, (holder.close,))
 
 
-def _connect_service(home: Path, judging: Judging, observer: Observer, service: str) -> Service:
+def _connect_service(home: Path, judging: PolicySettings, observer: CommitObserver, service: str) -> Service:
     """Return the service of a process that is a client of the one that holds the ledger."""
-    opened, reading = open_home(home), open_reading(home)
+    opened, reading = open_home(home), open_ledger_reader(home)
     keys = PublicKeys(reading.reader)
-    writer = Own(frozenset(), " ".join(ledger_command(opened.path)))
+    writer = OwnProcess(frozenset(), " ".join(ledger_command(opened.path)))
 
     def connect_as(name: str) -> socket.socket:
         nonlocal writer
@@ -131,11 +131,13 @@ def _connect_service(home: Path, judging: Judging, observer: Observer, service: 
         writer = writer._replace(numbers=_peer_pid(connection))
         return connection
 
-    means = means_for(judging, opened, keys, reading.reader, beside=lambda: (writer,))
+    means = context_for(judging, opened, keys, reading.reader, beside=lambda: (writer,))
     governor = RemoteGovernor(means, partial(connect_as, ""))
     closers: tuple[Callable[[], None], ...] = (governor.close, reading.close)
     if service:
-        keeper = Keeper(partial(connect_as, service), partial(start_ledger_process, home), observer, told=_log_warning)
+        keeper = LedgerProcessSupervisor(
+            partial(connect_as, service), partial(start_ledger_process, home), observer, told=_log_warning
+        )
         closers = (*closers, keeper.close)
     return Service(governor, reading.reader, keys, Protections(opened), opened, closers)
 
@@ -152,14 +154,14 @@ def _log_warning(event: str, why: str) -> None:
 
 
 @contextmanager
-def build_rehearsal(clock: Clock | None = None) -> Iterator[tuple[Governor, SigningKey]]:
+def build_in_memory(clock: Clock | None = None) -> Iterator[tuple[Governor, SigningKey]]:
     """Yield a governor with a ledger in memory, and the key that it signs with. Nothing is written to disk."""
     key = SigningKey.derive(secrets.token_bytes(SEED_BYTES))
     record = KeyRecord(key.kid, key.public.to_pem().decode("ascii"), None, 0)
-    shelf = Shelf("ledger:rehearsal", Switches(key.kid), keys=[record])
+    shelf = MemoryTables("ledger:rehearsal", LedgerState(key.kid), keys=[record])
     ledger = GroupCommit(lambda: MemoryStore(shelf), MemoryStore(shelf))
-    keys = _OneKey(key, keyring_of([record]))
-    means = means_with(ledger.read(), keys, TextFiles(), clock or SystemClock(), judging=(), observing=())
+    keys = _OneKey(key, build_keyring([record]))
+    means = context_with(ledger.read(), keys, TextFiles(), clock or SystemClock(), judging=(), observing=())
     governor = Governor(ledger, means)
     try:
         yield governor, key

@@ -10,18 +10,18 @@ from pathlib import Path
 
 from remit.assistants.handlers import HookHandlers, zsh_users
 from remit.assistants.monitor.monitor import SettingsMonitor
-from remit.assistants.monitor.obstacles import obstacle_of, read_for
+from remit.assistants.monitor.obstacles import files_to_watch, find_obstacle
 from remit.assistants.records import Protections
 from remit.assistants.routes import hook_routes
-from remit.config import CONFIG_FILE, assistant_config, ensure_token, load_settings, user_shell
+from remit.config import CONFIG_FILE, assistant_config_folder, ensure_token, load_settings, user_shell
 from remit.errors import FieldInvalid, RemitError
-from remit.governor.verification import Verification, VerificationState
+from remit.governor.verification import VerificationState, VerifierSupervisor
 from remit.hub.auth import HUB_BROWSER_POLICY, HubAuthenticator, shared_hook_token
 from remit.hub.commit_failures import CommitFailureTracker
 from remit.hub.dashboard.handlers import DashboardHandlers
 from remit.hub.handlers import HubHandlers
-from remit.hub.opening import clear_opening
 from remit.hub.options import HubOptions
+from remit.hub.redirect_page import remove_redirect_page
 from remit.hub.routes import PageHandler, describe_hub, hub_routes
 from remit.hub.status import HubInfo
 from remit.ledger.home import Home, open_home
@@ -32,7 +32,7 @@ from remit.server.hosts import allowed_hosts, is_loopback
 from remit.server.limits import Limits
 from remit.server.log import configure, hide
 from remit.server.routes import Route
-from remit.server.server import Server, bind, run_server, url_of
+from remit.server.server import Server, bind, listening_url, run_server
 from remit.server.telemetry import Metrics, Telemetry, start_exporter
 from remit.version import __version__
 from remit.wiring import Service, build_service, default_processes
@@ -50,7 +50,7 @@ def run_hub(options: HubOptions, ready: Callable[[str], None]) -> None:
         raise FieldInvalid("the Hub serves this machine only: give a loopback address", place="--host")
     configure(options.log_level, as_json=options.log_json, stream=sys.stderr)
     with bind(options.host, options.port) as listening:
-        url = url_of(listening, tls=False)
+        url = listening_url(listening, tls=False)
         with announce(options.home, "hub", url, options.asked(), ready) as announce_ready:
             _serve(options, listening, url, announce_ready)
 
@@ -75,7 +75,7 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
         accepts_shared=partial(_is_of_first_release, service.protections),
     )
     telemetry = Telemetry(metrics, exporter)
-    verification = Verification(service.governor, options.home, telemetry)
+    verification = VerifierSupervisor(service.governor, options.home, telemetry)
     verification.start()
     pages = DashboardHandlers(service.governor, verification.state, failures)
     monitor = _settings_monitor(service, options)
@@ -129,14 +129,14 @@ def _serve(options: HubOptions, listening: socket.socket, url: str, ready: Calla
         )
     finally:
         with suppress(RemitError), open_home(Path(options.home), create=False) as home:
-            clear_opening(home)
+            remove_redirect_page(home)
         close_all(monitor, pages, verification, service, telemetry)
 
 
 def _settings_monitor(service: Service, options: HubOptions) -> SettingsMonitor:
     """Return the monitor of protections. It gets a `Protections` of its own, because it runs in another thread."""
-    obstacle = partial(obstacle_of, user_home=options.user_home, config=assistant_config)
-    reads = partial(read_for, user_home=options.user_home, config=assistant_config)
+    obstacle = partial(find_obstacle, user_home=options.user_home, config=assistant_config_folder)
+    reads = partial(files_to_watch, user_home=options.user_home, config=assistant_config_folder)
     return SettingsMonitor(Protections(service.home), obstacle, reads, service.governor)
 
 

@@ -22,19 +22,19 @@ import uvloop
 
 from remit.config import METRICS_VARIABLE, service_environment
 from remit.errors import LedgerInUse, LedgerUnavailable, RemitError, StateMissing
+from remit.governor.context import Context
 from remit.governor.governor import Governor
-from remit.governor.handshake import SOCKET, Judging, make_secret
-from remit.governor.means import Means
-from remit.governor.pools import QUICK_BUNDLE
-from remit.governor.server import Forwarding, LedgerServer, Lifetime
-from remit.governor.wire import Frames, decode_failure, decode_messages, encode_failure, frame_of
-from remit.ledger.commit import BUNDLE, Observer
-from remit.ledger.embedded import FILE, Embedded, open_embedded
+from remit.governor.handshake import SOCKET_NAME, PolicySettings, make_secret
+from remit.governor.pools import QUICK_BATCH_SIZE
+from remit.governor.server import CommitEventForwarder, IdleTimeouts, LedgerServer
+from remit.governor.wire import FrameDecoder, decode_failure, decode_messages, encode_failure, encode_frame
+from remit.ledger.commit import BATCH_SIZE, CommitObserver
+from remit.ledger.embedded import LEDGER_FILE, EmbeddedLedger, open_embedded_ledger
 from remit.ledger.home import Home, open_home
 from remit.server.log import configure, flush, logger
-from remit.wiring.judging import means_for, own_process
+from remit.wiring.judging import context_for, own_process
 
-__all__ = ["FOLDER", "LedgerHolder", "end_now", "hold_ledger", "ledger_command", "main", "start_ledger_process"]
+__all__ = ["FOLDER", "LedgerHolder", "exit_now", "hold_ledger", "ledger_command", "main", "start_ledger_process"]
 
 FOLDER: Final = "run"
 _LOCK: Final = "ledger.lock"
@@ -55,7 +55,7 @@ _TAKEN: Final = b"taken\n"
 class LedgerHolder:
     """The ledger of a home that this process writes, and the server for other processes."""
 
-    def __init__(self, embedded: Embedded, home: Home, folder: Home, judging: Judging) -> None:
+    def __init__(self, embedded: EmbeddedLedger, home: Home, folder: Home, judging: PolicySettings) -> None:
         """Use what `hold_ledger` has opened; `judging` is for the governor of this process."""
         self.embedded = embedded
         self.over = threading.Event()
@@ -70,15 +70,15 @@ class LedgerHolder:
         self._thread: threading.Thread | None = None
         self._held = ExitStack()
 
-    def _means(self, judging: Judging) -> Means:
+    def _means(self, judging: PolicySettings) -> Context:
         own = own_process()
-        return means_for(judging, self._home, self.embedded.keys, self.embedded.reader, beside=lambda: (own,))
+        return context_for(judging, self._home, self.embedded.keys, self.embedded.reader, beside=lambda: (own,))
 
-    def _governor_for(self, judging: Judging) -> Governor:
+    def _governor_for(self, judging: PolicySettings) -> Governor:
         """Return a governor with the settings of a client."""
         return self.governor.judging_as(self._means(judging))
 
-    def serve(self, forwarding: Forwarding, lifetime: Lifetime | None) -> None:
+    def serve(self, forwarding: CommitEventForwarder, lifetime: IdleTimeouts | None) -> None:
         """Serve the socket in a thread; return when it is served."""
         listening = _listen(self._folder)
         secret = make_secret(self._folder)
@@ -89,7 +89,7 @@ class LedgerHolder:
         self._ready.wait(_START_S)
 
     def _serve(
-        self, listening: socket.socket, secret: bytes, forwarding: Forwarding, lifetime: Lifetime | None
+        self, listening: socket.socket, secret: bytes, forwarding: CommitEventForwarder, lifetime: IdleTimeouts | None
     ) -> None:
         async def serve() -> None:
             self._loop = asyncio.get_running_loop()
@@ -127,7 +127,7 @@ class LedgerHolder:
                 loop.call_soon_threadsafe(server.stop)
             self.over.wait(_CLOSING_S)
         with suppress(RemitError):
-            self._folder.remove(SOCKET)
+            self._folder.remove(SOCKET_NAME)
         self.governor.close()
         self.embedded.close()
         self._closed.set()
@@ -138,10 +138,10 @@ class LedgerHolder:
 
 def hold_ledger(
     path: Path,
-    judging: Judging,
+    judging: PolicySettings,
     *,
-    observer: Observer | None = None,
-    lifetime: Lifetime | None = None,
+    observer: CommitObserver | None = None,
+    lifetime: IdleTimeouts | None = None,
     create: bool = True,
 ) -> LedgerHolder | None:
     """Take the lock of the ledger of the home at `path`, open it and serve it; None if another process has the lock.
@@ -152,16 +152,18 @@ def hold_ledger(
     with ExitStack() as held:
         home = held.enter_context(open_home(path, create=create))
         folder = held.enter_context(home.folder(FOLDER))
-        if not create and not home.exists(FILE):
-            raise StateMissing(f"{FILE} is gone")
+        if not create and not home.exists(LEDGER_FILE):
+            raise StateMissing(f"{LEDGER_FILE} is gone")
         try:
             held.enter_context(folder.locked(_LOCK, wait=False))
         except LedgerInUse:
             return None
-        forwarding = Forwarding(observer)
+        forwarding = CommitEventForwarder(observer)
         with ExitStack() as opened:
             # A ledger process commits in small bundles, so that it and its clients work at the same time.
-            embedded = open_embedded(path, observer=forwarding, bundle=BUNDLE if lifetime is None else QUICK_BUNDLE)
+            embedded = open_embedded_ledger(
+                path, observer=forwarding, bundle=BATCH_SIZE if lifetime is None else QUICK_BATCH_SIZE
+            )
             opened.callback(embedded.close)
             holder = LedgerHolder(embedded, home, folder, judging)
             holder.serve(forwarding, lifetime)
@@ -174,8 +176,8 @@ def _listen(folder: Home) -> socket.socket:
     """Return the listening socket of the ledger, with access for its owner only."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        folder.remove(SOCKET)  # left by a process that was killed: this one has the lock
-        address = folder.socket_address(SOCKET)
+        folder.remove(SOCKET_NAME)  # left by a process that was killed: this one has the lock
+        address = folder.socket_address(SOCKET_NAME)
         listening.bind(address)
         os.chmod(address, _MODE)  # noqa: PTH101 - before anyone can connect: it does not listen yet
         listening.listen(_BACKLOG)
@@ -217,7 +219,7 @@ def start_ledger_process(path: Path, *, create: bool = False) -> None:
             reply = output.read(_MAX_LINE) if poll.poll(_START_S * 1000) else b""
     if reply in (_READY, _TAKEN):
         return
-    for body in Frames().feed(reply):
+    for body in FrameDecoder().feed(reply):
         for _, _, content in decode_messages(body):
             raise decode_failure(content)
     raise LedgerUnavailable("the ledger process did not start; the reason is in log/ledger.log in the home")
@@ -243,7 +245,7 @@ def _spawn(home: Home, *, create: bool) -> "subprocess.Popen[bytes]":
     return child
 
 
-def end_now() -> None:
+def exit_now() -> None:
     """Exit without waiting for threads, which may hang on a disk or a file system."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -254,10 +256,10 @@ def main(path: str, *options: str) -> None:
     """Run the ledger process of a home until no service is connected any more."""
     configure("info", as_json=True, stream=sys.stderr)
     try:
-        holder = hold_ledger(Path(path), Judging(), lifetime=Lifetime(), create=_CREATE in options)
+        holder = hold_ledger(Path(path), PolicySettings(), lifetime=IdleTimeouts(), create=_CREATE in options)
     except RemitError as error:
         logger().error("ledger_process_failed", code=error.code, why=str(error))
-        return _reply(frame_of([encode_failure(0, error)]))
+        return _reply(encode_frame([encode_failure(0, error)]))
     if holder is None:
         return _reply(_TAKEN)
 
@@ -274,7 +276,7 @@ def main(path: str, *options: str) -> None:
     holder.close()
     logger().info("ledger_process_ended", pid=os.getpid())
     flush()
-    return end_now()
+    return exit_now()
 
 
 def _reply(message: bytes) -> None:

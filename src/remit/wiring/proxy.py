@@ -14,10 +14,16 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
-from remit.config import CONFIG_FILE, distrust_current_folder, ensure_token, load_settings, share_metrics
+from remit.config import (
+    CONFIG_FILE,
+    disable_imports_from_current_folder,
+    ensure_token,
+    load_settings,
+    set_metrics_folder,
+)
 from remit.errors import FieldInvalid, RemitError
-from remit.governor.verification import Verification
-from remit.ledger.commit import Observer
+from remit.governor.verification import VerifierSupervisor
+from remit.ledger.commit import CommitObserver
 from remit.ledger.home import Home, open_home
 from remit.proxy.authority import server_identity
 from remit.proxy.handlers import ProxyHandlers
@@ -29,12 +35,12 @@ from remit.server.auth import Access, ReloadingAuthenticator, TokenAuthenticator
 from remit.server.hosts import allowed_hosts, host_name, is_loopback, is_wildcard
 from remit.server.limits import Limits
 from remit.server.log import configure, hide, logger
-from remit.server.server import Server, bind, run_server, url_of
+from remit.server.server import Server, bind, listening_url, run_server
 from remit.server.telemetry import Metrics, Telemetry, mark_dead, start_exporter
 from remit.server.workers import Workers
 from remit.version import __version__
 from remit.wiring import Service, build_service, default_processes
-from remit.wiring.ledger_process import end_now
+from remit.wiring.ledger_process import exit_now
 from remit.wiring.serving import DRAIN_S, announce, build_routes, close_all, set_ledger_gauges
 
 __all__ = ["proxy_worker", "run_proxy"]
@@ -55,7 +61,7 @@ def run_proxy(options: ProxyOptions, ready: Callable[[str], None]) -> None:
         tls = _tls_context(options)
         if tls is not None:
             tls()  # so that errors in the certificates are raised here
-        url = url_of(listening, tls=tls is not None)
+        url = listening_url(listening, tls=tls is not None)
         with announce(options.home, "proxy", url, options.asked(), ready) as announce_ready:
             processes = options.processes or default_processes()
             if processes <= _ONE_FRONT:
@@ -105,8 +111,8 @@ def _serve_with_workers(
         closing(_service(options, processes, name="proxy-supervisor")),
         tempfile.TemporaryDirectory(prefix="remit-metrics-") as folder,
     ):
-        share_metrics(folder)
-        distrust_current_folder()
+        set_metrics_folder(folder)
+        disable_imports_from_current_folder()
         on_lost = partial(_log_lost, folder)
         arguments = (options, listening, folder, processes)
         workers = Workers(processes - 1, proxy_worker, arguments, on_lost=on_lost)
@@ -136,7 +142,7 @@ def proxy_worker(
     except RemitError as error:
         logger().error("worker_failed", code=error.code, why=str(error))
         raise SystemExit(1) from None
-    end_now()
+    exit_now()
 
 
 def _serve(
@@ -154,7 +160,7 @@ def _serve(
     service = _service(options, processes, metrics.ledger)
     service.finish_closing()
     telemetry = Telemetry(metrics, exporter)
-    verification = Verification(service.governor, options.home, telemetry)
+    verification = VerifierSupervisor(service.governor, options.home, telemetry)
     verification.start()
     try:
         set_ledger_gauges(metrics, service.reader, verification.state)
@@ -190,7 +196,7 @@ def _serve(
 
 
 def _service(
-    options: ProxyOptions, processes: int, observer: Observer | None = None, *, name: str = "proxy"
+    options: ProxyOptions, processes: int, observer: CommitObserver | None = None, *, name: str = "proxy"
 ) -> Service:
     return build_service(
         Path(options.home),

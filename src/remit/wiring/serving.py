@@ -7,12 +7,12 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final, Protocol, TypeAlias
 
-from remit.claims.shapes import encode
+from remit.claims.types import encode
 from remit.governor.verification import VerificationState
 from remit.ledger.home import open_home
-from remit.ledger.port import Reader
-from remit.server.record import ServiceName, run_file
-from remit.server.routes import Plain, Request, Route
+from remit.ledger.store import Reader
+from remit.server.routes import BytesResponse, Request, Route
+from remit.server.run_files import ServiceName, run_file
 from remit.server.telemetry import Metrics
 
 __all__ = ["DRAIN_S", "Closeable", "announce", "build_routes", "close_all", "set_ledger_gauges"]
@@ -21,7 +21,7 @@ __all__ = ["DRAIN_S", "Closeable", "announce", "build_routes", "close_all", "set
 DRAIN_S: Final = 3.0
 _CLOSING_S: Final = 1.5
 
-_Handler: TypeAlias = Callable[[Request], Awaitable[Plain]]
+_Handler: TypeAlias = Callable[[Request], Awaitable[BytesResponse]]
 
 
 class Closeable(Protocol):
@@ -79,12 +79,12 @@ def build_routes(
 ) -> list[Route]:
     """Return the routes that `make_routes` makes with the handlers of the metrics and of the OpenAPI document."""
 
-    async def get_metrics(request: Request) -> Plain:  # noqa: ARG001
-        return Plain(*await asyncio.get_running_loop().run_in_executor(None, metrics.render))
+    async def get_metrics(request: Request) -> BytesResponse:  # noqa: ARG001
+        return BytesResponse(*await asyncio.get_running_loop().run_in_executor(None, metrics.render))
 
-    async def get_description(request: Request) -> Plain:  # noqa: ARG001
+    async def get_description(request: Request) -> BytesResponse:  # noqa: ARG001
         return description
 
     routes = make_routes(get_metrics, get_description)
-    description = Plain(encode(describe(routes)), "application/json")
+    description = BytesResponse(encode(describe(routes)), "application/json")
     return routes

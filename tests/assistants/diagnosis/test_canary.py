@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from remit.assistants.doctor.canary import CALLING_EVENTS, CANARY_TOOL, answer_of, new_canary, send
+from remit.assistants.doctor.canary import BEFORE_CALL_EVENTS, CANARY_TOOL, answer_of, new_canary, send_canary
 from remit.assistants.doctor.settings import Hook
 from remit.assistants.registry import HOOK_ADAPTERS
 
@@ -56,7 +56,7 @@ def hook(says: Mapping[str, Any]) -> Hook:
 
 
 def through(says: Mapping[str, Any], tmp_path: Path, **variables: str) -> tuple[str, str]:
-    sent = send(hook(says), CANARY, ADAPTER, lambda name: variables.get(name, ""), str(tmp_path))
+    sent = send_canary(hook(says), CANARY, ADAPTER, lambda name: variables.get(name, ""), str(tmp_path))
     return sent.answer, sent.receipt_id
 
 
@@ -64,7 +64,7 @@ def through(says: Mapping[str, Any], tmp_path: Path, **variables: str) -> tuple[
 def test_every_assistant_reads_its_canary_as_a_call(assistant: str) -> None:
     canary = new_canary(assistant, "/work/project", "/home/me/.remit")
     notice = HOOK_ADAPTERS[assistant].parse_event(json.loads(canary.payload))
-    assert (notice.kind, notice.event, notice.tool) == ("call", CALLING_EVENTS[assistant], CANARY_TOOL)
+    assert (notice.kind, notice.event, notice.tool) == ("call", BEFORE_CALL_EVENTS[assistant], CANARY_TOOL)
     assert notice.arguments == {"path": "/home/me/.remit"}
     assert notice.session == canary.name
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from remit.assistants.doctor.other_hooks import hooks_of_others
+from remit.assistants.doctor.other_hooks import find_other_hooks
 from remit.assistants.doctor.settings import Hook
-from remit.assistants.install.plan import Place
+from remit.assistants.install.plan import InstallTarget
 
 LINT: dict[str, Any] = {"type": "command", "command": "lint"}
 
 
-def place(tmp_path: Path, config: str = "") -> Place:
-    return Place(
+def place(tmp_path: Path, config: str = "") -> InstallTarget:
+    return InstallTarget(
         "local", str(tmp_path / "project"), str(tmp_path / "user"), managed=str(tmp_path / "machine"), config=config
     )
 
@@ -42,13 +42,13 @@ def stands(path: Path, event: str, entry: dict[str, Any]) -> None:
 )
 def test_a_hook_of_others_is_found_in_every_layer(tmp_path: Path, assistant: str, event: str, name: str) -> None:
     stands(tmp_path / name, event, {"matcher": "*", "hooks": [LINT]})
-    found = hooks_of_others(assistant, [place(tmp_path)] * 2, ())
+    found = find_other_hooks(assistant, [place(tmp_path)] * 2, ())
     assert [(hook.event, hook.path) for hook in found] == [(event, str(tmp_path / name))]
 
 
 def test_hooks_of_copilot_stand_without_a_group(tmp_path: Path) -> None:
     stands(tmp_path / "project/.github/hooks/their.json", "preToolUse", {"type": "command", "bash": "lint"})
-    assert len(hooks_of_others("copilot", [place(tmp_path)], ())) == 1
+    assert len(find_other_hooks("copilot", [place(tmp_path)], ())) == 1
 
 
 def test_ours_and_those_that_are_asked_afterwards_are_none(tmp_path: Path) -> None:
@@ -56,15 +56,16 @@ def test_ours_and_those_that_are_asked_afterwards_are_none(tmp_path: Path) -> No
     stands(path, "PreToolUse", {"matcher": "*", "hooks": [LINT]})
     stands(tmp_path / "user/.claude/settings.json", "PostToolUse", {"hooks": [LINT]})
     assert (
-        hooks_of_others("claude-code", [place(tmp_path)], [Hook("PreToolUse", str(path), LINT, {"matcher": "*"})]) == []
+        find_other_hooks("claude-code", [place(tmp_path)], [Hook("PreToolUse", str(path), LINT, {"matcher": "*"})])
+        == []
     )
 
 
 def test_the_folder_of_settings_that_a_variable_names_counts(tmp_path: Path) -> None:
     stands(tmp_path / "elsewhere/settings.json", "PreToolUse", {"hooks": [LINT]})
     stands(tmp_path / "above/.gemini/settings.json", "BeforeTool", {"hooks": [LINT]})
-    assert len(hooks_of_others("claude-code", [place(tmp_path, config=str(tmp_path / "elsewhere"))], ())) == 1
-    assert len(hooks_of_others("gemini", [place(tmp_path, config=str(tmp_path / "above"))], ())) == 1
+    assert len(find_other_hooks("claude-code", [place(tmp_path, config=str(tmp_path / "elsewhere"))], ())) == 1
+    assert len(find_other_hooks("gemini", [place(tmp_path, config=str(tmp_path / "above"))], ())) == 1
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"hooks": 5}', '{"hooks": {"PreToolUse": [5, {"hooks": [5]}]}}'])
@@ -72,9 +73,9 @@ def test_a_file_that_says_nothing_has_no_hooks(tmp_path: Path, text: str) -> Non
     path = tmp_path / "project/.claude/settings.json"
     path.parent.mkdir(parents=True)
     path.write_text(text, encoding="utf-8")
-    assert hooks_of_others("claude-code", [place(tmp_path)], ()) == []
+    assert find_other_hooks("claude-code", [place(tmp_path)], ()) == []
 
 
 def test_without_a_group_there_is_no_hook_of_claude_code(tmp_path: Path) -> None:
     stands(tmp_path / "project/.claude/settings.json", "PreToolUse", LINT)
-    assert hooks_of_others("claude-code", [place(tmp_path)], ()) == []
+    assert find_other_hooks("claude-code", [place(tmp_path)], ()) == []

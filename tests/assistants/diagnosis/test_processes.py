@@ -15,15 +15,15 @@ from remit.assistants.doctor.processes import (
     ancestors,
     find_assistant_processes,
     find_process,
+    find_suspects,
     running_processes,
-    suspects,
 )
 
 FOLDER = "/work/project"
 
 
 def found(*words: str, folder: str = FOLDER) -> list[tuple[str, str]]:
-    listed = suspects("claude-code", "claude", [Process(7, words, folder)], [FOLDER])
+    listed = find_suspects("claude-code", "claude", [Process(7, words, folder)], [FOLDER])
     assert {one.pid for one in listed} <= {7}
     return [(one.option, one.effect) for one in listed]
 
@@ -78,7 +78,7 @@ def test_only_those_in_a_protected_folder_count_and_those_of_which_nothing_is_kn
 
 
 def test_a_protection_of_any_folder_counts_all() -> None:
-    listed = suspects("claude-code", "claude", [Process(7, ("claude", "--bare"), "/anywhere")], [None])
+    listed = find_suspects("claude-code", "claude", [Process(7, ("claude", "--bare"), "/anywhere")], [None])
     assert len(listed) == 1
 
 
@@ -108,7 +108,7 @@ def test_variables_count_as_options_do_and_proxies_where_hooks_are_asked_over_ht
     over_http: bool, names: list[str]
 ) -> None:
     process = Process(7, ("claude",), FOLDER, ("CLAUDE_CODE_SIMPLE", "http_proxy"))
-    listed = suspects("claude-code", "claude", [process], [FOLDER], over_http=over_http)
+    listed = find_suspects("claude-code", "claude", [process], [FOLDER], over_http=over_http)
     assert [one.option for one in listed] == names
     assert {one.effect for one in listed} <= {"bypassing", "misleading"}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from remit.assistants.doctor.registration import Registered, excepts_hub, registered
+from remit.assistants.doctor.registration import RegistrationState, check_registration, sets_no_proxy
 from remit.assistants.install.plan import Entry, FileChange, JsonEdit, Member, OwnFile, TomlBlock
 from remit.assistants.records import FileKind, WrittenFile
 from tests.assistants.hooks.scenes import PROTECTION, protection
@@ -21,7 +21,7 @@ KINDS: dict[str, FileKind] = {"settings.json": "json", "hooks.toml": "toml", "pl
 SETTINGS: dict[str, Any] = {"off": {"skills": True}, "hooks": {"PreToolUse": [ASKING], "SessionEnd": [ENDING]}}
 
 
-def looked(tmp_path: Path, now: object, *, name: str = "settings.json", text: str | None = None) -> Registered:
+def looked(tmp_path: Path, now: object, *, name: str = "settings.json", text: str | None = None) -> RegistrationState:
     path = tmp_path / name
     written = json.dumps(SETTINGS) if text is None else text
     path.write_text(now if isinstance(now, str) else json.dumps(now), encoding="utf-8")
@@ -36,7 +36,7 @@ def looked(tmp_path: Path, now: object, *, name: str = "settings.json", text: st
         "hooks.toml": TomlBlock(str(path), "hooks", written),
         "plugin.js": OwnFile(str(path), written),
     }
-    return registered(structs.replace(protection(tmp_path), files=(file,)), [changes[name]])
+    return check_registration(structs.replace(protection(tmp_path), files=(file,)), [changes[name]])
 
 
 def test_a_file_as_it_was_written_has_our_hooks(tmp_path: Path) -> None:
@@ -145,13 +145,13 @@ def test_a_hub_is_excepted_from_proxies_by_both_names(tmp_path: Path, env: objec
     path = tmp_path / "settings.json"
     path.write_text(json.dumps({"env": env}), encoding="utf-8")
     file = WrittenFile(path=str(path), kind="json", before=None, after="")
-    assert excepts_hub(structs.replace(protection(tmp_path), files=(file,))) is excepts
+    assert sets_no_proxy(structs.replace(protection(tmp_path), files=(file,))) is excepts
 
 
 def test_a_file_that_is_gone_is_a_fault(tmp_path: Path) -> None:
     file = WrittenFile(path=str(tmp_path / "nowhere"), kind="json", before=None, after="")
-    assert len(registered(structs.replace(protection(tmp_path), files=(file,)), ()).faults) == 1
-    assert len(registered(protection(tmp_path), ()).faults) == 1
+    assert len(check_registration(structs.replace(protection(tmp_path), files=(file,)), ()).faults) == 1
+    assert len(check_registration(protection(tmp_path), ()).faults) == 1
 
 
 def test_hooks_in_toml_are_found(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ from remit.claims.mission import escape_path
 from remit.errors import RemitError
 from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Evaluate
-from remit.governor.sessions import Look, Start
-from remit.governor.statements import Declare
+from remit.governor.sessions import GetSession, StartSession
+from remit.governor.statements import RecordStatement
 from remit.hub.auth import HUB_BROWSER_POLICY, HubAuthenticator, hook_token
 from remit.ledger.home import open_home
 from remit.policy.call import ToolCall
@@ -100,7 +100,7 @@ class World:
         self.permitted = self.denied = 0
         self.start()
         # The session of Remit's own checks is there from the beginning.
-        self.service.governor.run(Declare("remit.test", "all", {}, "", "it begins"))
+        self.service.governor.run(RecordStatement("remit.test", "all", {}, "", "it begins"))
 
     def protections(self) -> Iterator[Protection]:
         """Return one for wherever the assistant is started, one of the first release, and one for a folder."""
@@ -306,7 +306,7 @@ class Sequence:
             return
         target, name = self.path(), f"delegate_{next(self.world.count)}"
         with suppress(RemitError, ValueError):
-            parent = run(Look(lead)).passport.mission
+            parent = run(GetSession(lead)).passport.mission
             scope = self.chance.choice([target, escape_path(target), f"{target}/**", "**", *parent.resource_scope])
             narrowed = structs.replace(
                 parent,
@@ -315,7 +315,10 @@ class Sequence:
                 cwd=self.chance.choice([None, target if target.startswith("/") else None]),
             )
             token = run(Delegate(lead, narrowed, name)).passport
-            if token and run(Evaluate(run(Start(token)).session.id, ToolCall("Read", {"file_path": target}))).permits:
+            if (
+                token
+                and run(Evaluate(run(StartSession(token)).session.id, ToolCall("Read", {"file_path": target}))).permits
+            ):
                 self.hold(told, target, str(narrowed.cwd or parent.cwd), name)
 
     def disturb(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from remit.assistants.handlers import home_directories, resolve_folder
 from remit.claims.mission import Mission, narrow
-from remit.governor.placing import mission_in_folder, mission_without_folder
+from remit.governor.folders import mission_in_folder, mission_without_folder
 
 MISSION = Mission(
     agent_id="claude-code", mission="Help", resource_scope=(".", "src", "a:b", "*.py", "/srv/x", "https://a.example")

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from remit.assistants.claude_code.settings import ClaudeCodePlanner
 from remit.assistants.install.install import install
-from remit.assistants.install.plan import Place
+from remit.assistants.install.plan import InstallTarget
 from remit.assistants.monitor.file_restore import MAX_READ
 from remit.assistants.monitor.restorer import REPAIRS
 from remit.assistants.records import Protections
@@ -42,7 +42,9 @@ def protected(place: Path, **changes: Any) -> Iterator[Scene]:
     """Run a Hub that keeps the settings of Claude Code in a folder in force."""
     folder, home = place / "project", place / "home"
     folder.mkdir()
-    plan = ClaudeCodePlanner().plan(Place("local", str(folder), str(place / "user"), version=NEW), wire(PROTECTION))
+    plan = ClaudeCodePlanner().plan(
+        InstallTarget("local", str(folder), str(place / "user"), version=NEW), wire(PROTECTION)
+    )
     with open_home(home) as opened:
         protections = Protections(opened)
         with protections.locked():

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from remit.assistants.claude_code.settings import ClaudeCodePlanner
-from remit.assistants.install.install import Undone, install, uninstall
-from remit.assistants.install.plan import Entry, FileChange, JsonEdit, Level, Place, Plan, Wire
+from remit.assistants.install.install import UndoneFile, install, uninstall
+from remit.assistants.install.plan import Entry, FileChange, HookConnection, InstallTarget, JsonEdit, Level, Plan
 from remit.assistants.records import Protection, Protections
 from remit.ledger.home import open_home
 
@@ -16,9 +16,9 @@ NEW, OLD = "2.1.325", "2.1.197"
 _MISSION = {"agent_id": "claude-code", "mission": "Help"}
 
 
-def wire(name: str = ID) -> Wire:
+def wire(name: str = ID) -> HookConnection:
     """Return a wire to a Hub that is not there."""
-    return Wire(
+    return HookConnection(
         protection=name,
         assistant="claude-code",
         url=f"http://127.0.0.1:8765/v1/hooks/claude-code/{name}",
@@ -71,9 +71,9 @@ class Scene(NamedTuple):
         """The settings file that protecting writes to."""
         return self.folder / ".claude" / "settings.local.json"
 
-    def place(self, level: Level = "local", version: str = NEW) -> Place:
+    def place(self, level: Level = "local", version: str = NEW) -> InstallTarget:
         """Return the place that is this project."""
-        return Place(level, str(self.folder), str(self.folder.parent / "user"), version=version)
+        return InstallTarget(level, str(self.folder), str(self.folder.parent / "user"), version=version)
 
     def protect(
         self, name: str = ID, *, level: Level = "local", plan: Plan | None = None, adopted: bool = False
@@ -84,7 +84,7 @@ class Scene(NamedTuple):
             kept = protection(name, level=level)
             return install(self.protections, kept, made, wire(name).content(), adopted=adopted)
 
-    def undo(self, name: str = ID) -> list[Undone]:
+    def undo(self, name: str = ID) -> list[UndoneFile]:
         """Undo what was carried out."""
         kept = self.protections.get(name)
         assert kept is not None

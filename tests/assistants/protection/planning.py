@@ -5,7 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remit.assistants.install.plan import JsonEdit, Level, OwnFile, Place, Plan, Planner, TomlBlock, Wire
+from remit.assistants.install.plan import (
+    HookConnection,
+    InstallTarget,
+    JsonEdit,
+    Level,
+    OwnFile,
+    Plan,
+    Planner,
+    TomlBlock,
+)
 from tests.assistants.protection.places import wire
 
 __all__ = ["Drawing"]
@@ -18,14 +27,14 @@ class Drawing(NamedTuple):
     planner: Planner
 
     @property
-    def wire(self) -> Wire:
+    def wire(self) -> HookConnection:
         """The wire of the assistant."""
         return replace(wire(), assistant=self.planner.name)
 
-    def place(self, level: Level, **members: Any) -> Place:
+    def place(self, level: Level, **members: Any) -> InstallTarget:
         """Return the place at a level: the project, or wherever the assistant is started."""
         folder = str(self.root / "project") if level == "local" else None
-        place = Place(level, folder, str(self.root / "user"), managed=str(self.root / "machine"))
+        place = InstallTarget(level, folder, str(self.root / "user"), managed=str(self.root / "machine"))
         return place._replace(**members)
 
     def plan(self, level: Level, **members: Any) -> Plan:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from remit.assistants.claude_code.settings import ClaudeCodePlanner, version_of
-from remit.assistants.install.plan import JsonEdit, Level, OwnFile, Place, Plan
+from remit.assistants.claude_code.settings import ClaudeCodePlanner, parse_version
+from remit.assistants.install.plan import InstallTarget, JsonEdit, Level, OwnFile, Plan
 from remit.errors import FieldInvalid, JsonDuplicateMember
 from tests.assistants.protection.places import ID, NEW, OLD, wire
 
@@ -34,7 +34,7 @@ LAYERS = (
 
 def planned(tmp_path: Path, level: Level = "local", version: str = NEW, **members: Any) -> Plan:
     managed = str(tmp_path / "machine")
-    place = Place(level, str(tmp_path / "project"), str(tmp_path / "user"), managed=managed, version=version)
+    place = InstallTarget(level, str(tmp_path / "project"), str(tmp_path / "user"), managed=managed, version=version)
     return ClaudeCodePlanner().plan(place._replace(**members), wire())
 
 
@@ -270,7 +270,7 @@ def test_of_several_stronger_layers_the_strongest_says_whether_skills_run_comman
 
 @pytest.mark.parametrize(("text", "version"), [("2.1.325 (Claude Code)", (2, 1, 325)), ("v3.0", (3, 0)), ("none", ())])
 def test_versions_compare_as_numbers(text: str, version: tuple[int, ...]) -> None:
-    assert version_of(text) == version
+    assert parse_version(text) == version
 
 
 @pytest.mark.parametrize("level", LEVELS[:3])

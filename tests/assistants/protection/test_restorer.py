@@ -16,7 +16,7 @@ from remit.assistants.install.install import install
 from remit.assistants.install.plan import Level, OwnFile, Plan, TomlBlock
 from remit.assistants.install.retoken import replace_tokens
 from remit.assistants.monitor.fragments import find_fragment
-from remit.assistants.monitor.obstacles import obstacle_of, read_for
+from remit.assistants.monitor.obstacles import files_to_watch, find_obstacle
 from remit.assistants.monitor.restorer import REPAIRS, WINDOW_S, Gap, SettingsRestorer
 from remit.assistants.records import Protection, Protections
 from remit.assistants.registry import PLANNERS
@@ -438,7 +438,7 @@ def test_hooks_that_are_turned_off_in_another_layer_are_told_once(tmp_path: Path
     layer = scene.folder / ".claude" / "settings.json"
     plan = ClaudeCodePlanner().plan(scene.place("user"), wire())
     protect(scene, plan=plan, level="user", guards=(str(layer),))
-    obstacle = partial(obstacle_of, user_home=str(tmp_path / "user"), config=lambda _: "")
+    obstacle = partial(find_obstacle, user_home=str(tmp_path / "user"), config=lambda _: "")
     watch = Watch(scene, obstacle)
     layer.parent.mkdir()
     layer.write_text('{"disableAllHooks": true}', encoding="utf-8")
@@ -457,7 +457,7 @@ def test_nothing_keeps_the_hooks_of_an_assistant_from_running_that_was_just_prot
     plan = drawing.plan("local", version="2.1.325")._replace(settle=None)
     kept = protect(scene, plan=plan, assistant=assistant, guards=plan.guards)
     assert kept.files
-    assert Watch(scene, partial(obstacle_of, user_home=str(tmp_path / "user"), config=lambda _: "")).look() == []
+    assert Watch(scene, partial(find_obstacle, user_home=str(tmp_path / "user"), config=lambda _: "")).look() == []
 
 
 # What turns hooks off, and the level of settings for which that is looked at.
@@ -488,8 +488,8 @@ def planned(tmp_path: Path, assistant: str, level: Level) -> tuple[Scene, Watch]
     place = scene.place(level)
     plan = PLANNERS[assistant].plan(place, replace(wire(), assistant=assistant))._replace(settle=None)
     protect(scene, plan=plan, assistant=assistant, level=level, guards=plan.guards)
-    obstacle = partial(obstacle_of, user_home=str(user), config=lambda _: "")
-    return scene, Watch(scene, obstacle, partial(read_for, user_home=str(user), config=lambda _: ""))
+    obstacle = partial(find_obstacle, user_home=str(user), config=lambda _: "")
+    return scene, Watch(scene, obstacle, partial(files_to_watch, user_home=str(user), config=lambda _: ""))
 
 
 @pytest.mark.parametrize(("assistant", "level", "name", "text"), OFF_ELSEWHERE.values(), ids=OFF_ELSEWHERE.keys())

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from remit.policy.files import SeenFiles, without_dots
+from remit.policy.files import LocalFiles, without_dots
 from remit.policy.shell.run import ScriptEvaluator
 from remit.policy.shell.state import Field, Outcome, ShellState
 from remit.policy.trace import Trace
@@ -115,7 +115,7 @@ class Recording(ScriptEvaluator):
 
 def read_script(text: str, folder: str, *, posix: bool) -> Reading:
     """Return the commands that we see in a script."""
-    trace = Trace(SeenFiles(HOME))
+    trace = Trace(LocalFiles(HOME))
     run = Recording(trace)
     run.judge(text, folder, posix=posix)
     return Reading(run.seen, any(doubt.unbounded for doubt in trace.doubts))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.policy.files import SeenFiles
+from remit.policy.files import LocalFiles
 from remit.policy.shell.environment import is_steering
 from tests.policy.judging import command, doubted, touched
 
@@ -103,7 +103,7 @@ def test_parts_of_a_value_may_be_written_too() -> None:
 def test_a_value_that_is_the_name_of_a_file_may_be_written(tmp_path: Path) -> None:
     (tmp_path / "NOTES").touch()
     (tmp_path / "docs").mkdir()
-    files, scope = SeenFiles(str(tmp_path)), (str(tmp_path),)
+    files, scope = LocalFiles(str(tmp_path)), (str(tmp_path),)
     assert f"write {tmp_path}/NOTES" in touched(command("OUT=NOTES ls", files=files, scope=scope))
     assert f"write {tmp_path}/docs" not in touched(command("OUT=docs ls", files=files, scope=scope))
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.policy.files import SeenFiles
+from remit.policy.files import LocalFiles
 from tests.policy.judging import command, doubted, touched
 
 
@@ -97,7 +97,7 @@ def test_links_below_matter_where_they_would_be_opened(tmp_path: Path, text: str
     (root / "app/plain").mkdir(parents=True)
     (root / "app/plain/a").touch()
     (root / "app/way").symlink_to(root)
-    assert command(text, files=SeenFiles(), scope=(f"{root}/app",)).permits == permitted
+    assert command(text, files=LocalFiles(), scope=(f"{root}/app",)).permits == permitted
 
 
 @pytest.mark.parametrize(

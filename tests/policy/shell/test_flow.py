@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from remit.policy.files import SeenFiles
+from remit.policy.files import LocalFiles
 from tests.policy.judging import command
 from tests.policy.shell.confinement import is_available
 from tests.policy.shell.oracle import find_shell
@@ -127,7 +127,7 @@ def project(tmp_path: Path) -> str:
 
 
 def permits(text: str, project: str) -> bool:
-    return command(text, files=SeenFiles(f"{project}-home"), scope=(project,), cwd=project).permits
+    return command(text, files=LocalFiles(f"{project}-home"), scope=(project,), cwd=project).permits
 
 
 REMOVERS: Final = (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.policy.files import SeenFiles
+from remit.policy.files import LocalFiles
 from remit.policy.shell.programs import Program, known_program
 from tests.policy.judging import BASE, command, touched
 
@@ -60,7 +60,7 @@ def test_an_option_that_takes_another_repository_or_runs_something_refuses_every
     ],
 )  # fmt: skip
 def test_signing_reaches_the_keys_at_home(tmp_path: Path, options: str, text: str) -> None:
-    files = SeenFiles(home=str(tmp_path))
+    files = LocalFiles(home=str(tmp_path))
     decision = command(f"git {options} {text}", files=files)
     assert f"write {tmp_path}/.gnupg" in touched(decision)
     assert decision.code == "out_of_scope"
@@ -68,7 +68,7 @@ def test_signing_reaches_the_keys_at_home(tmp_path: Path, options: str, text: st
 
 @pytest.mark.parametrize("text", ["tag v1", "tag -m x v1", "commit -m x", "commit -s -m x", "merge x", "log -S x"])
 def test_what_is_not_signed_stays_in_the_repository(tmp_path: Path, text: str) -> None:
-    assert command(f"git {text}", files=SeenFiles(home=str(tmp_path))).permits
+    assert command(f"git {text}", files=LocalFiles(home=str(tmp_path))).permits
 
 
 @pytest.mark.parametrize("name", ["../x", "../../x", "/etc/x", "a/b", "$X", "..", "x/"])
@@ -104,7 +104,7 @@ def test_looking_at_objects_goes_on(text: str) -> None:
 def test_a_bundle_can_hold_links_and_a_repository_is_one_that_is_there(tmp_path: Path, text: str) -> None:
     (tmp_path / "repository").mkdir()
     (tmp_path / "file").write_text("x")
-    files, scope = SeenFiles(), (str(tmp_path.resolve()),)
+    files, scope = LocalFiles(), (str(tmp_path.resolve()),)
     assert command(f"git {text.format('./repository')}", files=files, scope=scope).permits
     assert not command(f"git {text.format('./file')}", files=files, scope=scope).permits
 
@@ -168,7 +168,7 @@ def test_settings_that_include_other_files_are_not_known(source: str, reading: s
 )  # fmt: skip
 def test_settings_at_home_are_read_and_not_written(tmp_path: Path, text: str, permits: bool) -> None:
     for option in ("--global", "--system"):
-        decision = command(f"git config {option} {text}", files=SeenFiles(home=str(tmp_path)))
+        decision = command(f"git config {option} {text}", files=LocalFiles(home=str(tmp_path)))
         assert decision.permits is permits, decision.reason
 
 
@@ -201,7 +201,7 @@ def test_a_folder_may_be_gone_after_git_has_changed_the_work_tree(tmp_path: Path
     (tmp_path / "other").write_text("x")
     outside = f"read {tmp_path.resolve()}/other"
     for before, reads in ((text, True), ("git status", False)):
-        decision = command(f"{before}; cd src; cat ../other", files=SeenFiles(), scope=(str(root),))
+        decision = command(f"{before}; cd src; cat ../other", files=LocalFiles(), scope=(str(root),))
         assert (outside in touched(decision)) is reads, before
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.policy.files import SeenFiles
+from remit.policy.files import LocalFiles
 from remit.policy.shell.programs import Program, known_program, program_names
 from tests.policy.judging import command, doubted, judged, mission, touched
 
@@ -233,7 +233,7 @@ def test_a_module_that_nobody_described_is_code_of_the_project() -> None:
 @pytest.mark.parametrize("name", ["json.py", "this.py", "argparse.py", "json/__init__.py"])
 def test_a_file_that_stands_in_for_a_module_is_code_of_the_project(name: str, tmp_path: Path) -> None:
     def runs_code() -> bool:
-        return command("python -m json.tool a.json", files=SeenFiles(), scope=(str(tmp_path),)).action.runs_code
+        return command("python -m json.tool a.json", files=LocalFiles(), scope=(str(tmp_path),)).action.runs_code
 
     assert not runs_code()
     (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -244,9 +244,9 @@ def test_a_file_that_stands_in_for_a_module_is_code_of_the_project(name: str, tm
 def test_a_module_may_be_used_where_nothing_may_change(tmp_path: Path) -> None:
     reading = mission(resource_scope=(str(tmp_path),), cwd=str(tmp_path), allowed_side_effect_classes=("none",))
     call = {"command": "cat a.json | python -m json.tool"}
-    assert judged("Bash", call, under=reading, files=SeenFiles()).permits
+    assert judged("Bash", call, under=reading, files=LocalFiles()).permits
     (tmp_path / "json.py").write_text("x = 1\n")
-    assert not judged("Bash", call, under=reading, files=SeenFiles()).permits
+    assert not judged("Bash", call, under=reading, files=LocalFiles()).permits
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.policy.files import SeenFiles
+from remit.policy.files import LocalFiles
 from tests.policy.judging import command
 
 
@@ -24,7 +24,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def permits(text: str, project: Path) -> bool:
-    return command(text, files=SeenFiles(str(project.parent)), scope=(str(project),)).permits
+    return command(text, files=LocalFiles(str(project.parent)), scope=(str(project),)).permits
 
 
 WAYS = ["cat {}/other/key", "echo x > {}/other/new", "rm -rf {}/other", "cp -r {}/other .", "ls {}/other"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.policy.files import SeenFiles
+from remit.policy.files import LocalFiles
 from remit.policy.shell.prints import PRINTS
 from remit.policy.shell.programs import known_program
 from tests.policy.judging import command, touched
@@ -113,14 +113,14 @@ def app(tmp_path: Path) -> Path:
     ],
 )
 def test_plain_names_of_the_project_may_be_handed_on(app: Path, text: str) -> None:
-    assert command(text, files=SeenFiles(), scope=(str(app),)).permits
+    assert command(text, files=LocalFiles(), scope=(str(app),)).permits
 
 
 @pytest.mark.parametrize("name", ["a b", "-rf", "quo'te"])
 def test_a_name_that_can_be_taken_for_two_spoils_that(app: Path, name: str) -> None:
     (app / name).touch()
-    assert not command("ls | xargs cat", files=SeenFiles(), scope=(str(app),)).permits
-    assert command("find . -type f -print0 | xargs -0 cat", files=SeenFiles(), scope=(str(app),)).permits
+    assert not command("ls | xargs cat", files=LocalFiles(), scope=(str(app),)).permits
+    assert command("find . -type f -print0 | xargs -0 cat", files=LocalFiles(), scope=(str(app),)).permits
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_name_that_can_be_taken_for_two_spoils_that(app: Path, name: str) -> N
     ],
 )
 def test_names_that_were_changed_on_the_way_are_not_known(app: Path, text: str) -> None:
-    assert not command(text, files=SeenFiles(), scope=(str(app),)).permits
+    assert not command(text, files=LocalFiles(), scope=(str(app),)).permits
 
 
 def test_every_program_whose_output_is_known_has_a_table() -> None:

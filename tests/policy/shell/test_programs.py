@@ -11,7 +11,7 @@ import pytest
 from msgspec import convert
 
 from remit.policy.decide import Decision
-from remit.policy.files import SeenFiles
+from remit.policy.files import LocalFiles
 from remit.policy.machine import split_machine
 from remit.policy.shell.builtins import BUILTINS
 from remit.policy.shell.commands import HANDLERS
@@ -694,7 +694,7 @@ def test_a_path_behind_a_runner_is_not_the_program_of_that_name(runner: str) -> 
 
 @pytest.mark.parametrize(("runner", "folder"), [("pnpm exec", "node_modules/.bin"), ("composer exec", "vendor/bin")])
 def test_a_tool_that_nobody_knows_is_one_of_the_project(tmp_path: Path, runner: str, folder: str) -> None:
-    files, scope = SeenFiles(str(tmp_path)), (str(tmp_path),)
+    files, scope = LocalFiles(str(tmp_path)), (str(tmp_path),)
     assert command(f"{runner} own-tool", files=files, scope=scope).code == "target_unknown"
     (tmp_path / folder).mkdir(parents=True)
     (tmp_path / folder / "own-tool").touch()
@@ -733,7 +733,7 @@ def _project(tmp_path: Path) -> Path:
 
 
 def seen(text: str, project: Path) -> Decision:
-    return command(text, files=SeenFiles(str(project)), scope=(str(project),))
+    return command(text, files=LocalFiles(str(project)), scope=(str(project),))
 
 
 CHANGING = ["NOTES.md", "--out NOTES.md", "--out=NOTES.md", "-oNOTES.md", "-i N*.md", "run new/NOTES.md", "a NOTES.md"]

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from remit.policy.files import SeenFiles
+from remit.policy.files import LocalFiles
 from tests.policy.judging import command
 
 OUTSIDE: Final = "cat ../other/secret.txt"
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def permits(text: str, folder: Path) -> bool:
-    return not command(text, files=SeenFiles("/home/somebody"), scope=(str(folder),)).code
+    return not command(text, files=LocalFiles("/home/somebody"), scope=(str(folder),)).code
 
 
 @pytest.mark.parametrize("outer", PLACES)

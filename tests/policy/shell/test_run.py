@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from remit.policy.decide import Decision
-from remit.policy.files import SeenFiles
+from remit.policy.files import LocalFiles
 from tests.policy.judging import command, doubted, judged, mission, touched
 
 
@@ -391,7 +391,7 @@ def root(tmp_path: Path) -> Path:
 
 def seen(root: Path, text: str) -> Decision:
     """Return the decision on a command in the project, by what is really there."""
-    return command(text, files=SeenFiles(), scope=(f"{root}/app",))
+    return command(text, files=LocalFiles(), scope=(f"{root}/app",))
 
 
 @pytest.mark.parametrize(
@@ -488,7 +488,7 @@ def test_a_link_is_met_however_it_is_asked_for(text: str, tmp_path: Path) -> Non
     (tmp_path / "app").mkdir()
     (tmp_path / "app/b.txt").touch()
     (tmp_path / "app/way").symlink_to("/proc/self/environ")
-    assert not command(text, files=SeenFiles(), scope=(f"{tmp_path}/app",)).permits
+    assert not command(text, files=LocalFiles(), scope=(f"{tmp_path}/app",)).permits
 
 
 def test_what_arithmetic_may_run_counts_as_any_side_effect() -> None:

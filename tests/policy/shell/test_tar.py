@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.policy.files import SeenFiles
+from remit.policy.files import LocalFiles
 from tests.policy.judging import command, doubted, touched
 
 
@@ -103,5 +103,5 @@ def test_following_links_is_seen(tmp_path: Path) -> None:
     (root / "app/src").mkdir(parents=True)
     (root / "app/src/way").symlink_to(root)
     scope = (f"{root}/app",)
-    assert command("tar cf a.tar src", files=SeenFiles(), scope=scope).permits
-    assert command("tar chf a.tar src", files=SeenFiles(), scope=scope).code == "out_of_scope"
+    assert command("tar cf a.tar src", files=LocalFiles(), scope=scope).permits
+    assert command("tar chf a.tar src", files=LocalFiles(), scope=scope).code == "out_of_scope"

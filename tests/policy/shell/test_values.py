@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from remit.policy.decide import Decision
-from remit.policy.files import SeenFiles
+from remit.policy.files import LocalFiles
 from tests.policy.judging import command
 
 SECRET: Final = "../other/secret.txt"
@@ -25,7 +25,7 @@ def judge(tmp_path: Path) -> Judge:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (project / "link").symlink_to("../other")
-    return lambda text: command(text, files=SeenFiles(str(tmp_path / "home")), scope=(str(project),), cwd=str(project))
+    return lambda text: command(text, files=LocalFiles(str(tmp_path / "home")), scope=(str(project),), cwd=str(project))
 
 
 @pytest.mark.parametrize(

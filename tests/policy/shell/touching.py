@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from remit.policy.decide import Decision
-from remit.policy.files import SeenFiles
+from remit.policy.files import LocalFiles
 from tests.policy.judging import command
 from tests.policy.shell.confinement import confine
 from tests.policy.shell.oracle import minimise
@@ -503,7 +503,7 @@ class FileOracle:
 
 
 def _judge(script: FileScript, tree: _Tree) -> Decision:
-    files = SeenFiles(str(tree.base / "home"))
+    files = LocalFiles(str(tree.base / "home"))
     decision = command(script.text, files=files, scope=(tree.project,), cwd=tree.project)
     # Code of the project may do anything, and only a sandbox bounds it: it is not run here.
     return decision._replace(decision="DENY") if decision.action.runs_code else decision

@@ -16,12 +16,22 @@ from typing import Final, NamedTuple
 from remit.assistants.claude_code.layers import DISABLED, NO_SHELL_IN_SKILLS, find_obstacles
 from remit.assistants.install.acceptance import Reader, find_invalid, shown_where
 from remit.assistants.install.machine import PUBLIC, for_everyone
-from remit.assistants.install.plan import Entry, FileChange, JsonEdit, Level, Member, OwnFile, Place, Plan, Wire
+from remit.assistants.install.plan import (
+    Entry,
+    FileChange,
+    HookConnection,
+    InstallTarget,
+    JsonEdit,
+    Level,
+    Member,
+    OwnFile,
+    Plan,
+)
 from remit.assistants.install.reading import read_settings, shown_path
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 
-__all__ = ["BLOCKS_ON_FAILURE", "OLDEST_TESTED", "ClaudeCodePlanner", "version_of"]
+__all__ = ["BLOCKS_ON_FAILURE", "OLDEST_TESTED", "ClaudeCodePlanner", "parse_version"]
 
 # The first version that runs managed hooks with `--bare`, and that blocks if an HTTP hook with `onFailure` fails.
 BLOCKS_ON_FAILURE: Final = (2, 1, 295)
@@ -77,13 +87,13 @@ class ClaudeCodePlanner:
     variable = "CLAUDE_CONFIG_DIR"
     levels: tuple[Level, ...] = ("local", "project", "user", "managed")
 
-    def reads(self, target: Place) -> tuple[str, ...]:
+    def reads(self, target: InstallTarget) -> tuple[str, ...]:
         """Return its settings files, and the folder of managed settings."""
         layers = _layers(target)
         drop_ins = layers.pop("managed").parent
         return (*map(str, layers.values()), str(drop_ins.parent / "managed-settings.json"), str(drop_ins))
 
-    def plan(self, target: Place, wire: Wire) -> Plan:
+    def plan(self, target: InstallTarget, wire: HookConnection) -> Plan:
         """Return the plan for a target."""
         obstacles = find_obstacles(_layers(target), target.level)
         _check_accepted(target)
@@ -98,7 +108,7 @@ class ClaudeCodePlanner:
         )
 
 
-def _check_accepted(target: Place) -> None:
+def _check_accepted(target: InstallTarget) -> None:
     """Raise if Claude Code would ignore the settings file, and with it the hooks."""
     path = _layers(target)[target.level]
     if target.level == "managed":
@@ -110,7 +120,7 @@ def _check_accepted(target: Place) -> None:
         raise FieldInvalid(problem, place=f"{shown_path(path)} {shown_where(where)}")
 
 
-def version_of(text: str) -> tuple[int, ...]:
+def parse_version(text: str) -> tuple[int, ...]:
     """Parse a version into a tuple of numbers; empty if the text has none."""
     found = _NUMBERS.search(text)
     return tuple(map(int, found[0].split("."))) if found else ()
@@ -120,7 +130,7 @@ def _format_version(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def _changes(target: Place, wire: Wire) -> tuple[FileChange, ...]:
+def _changes(target: InstallTarget, wire: HookConnection) -> tuple[FileChange, ...]:
     path = str(_layers(target)[target.level])
     if target.level != "managed":
         command = wire.shared_command() if target.level == "project" else wire.command()
@@ -132,7 +142,7 @@ def _changes(target: Place, wire: Wire) -> tuple[FileChange, ...]:
     return (script, OwnFile(path, json.dumps(settings, indent=2) + "\n", PUBLIC))
 
 
-def _members(target: Place) -> tuple[Member, ...]:
+def _members(target: InstallTarget) -> tuple[Member, ...]:
     """Return the members to set besides the hooks."""
     return (
         Member((NO_SHELL_IN_SKILLS,), value=True),
@@ -153,7 +163,7 @@ def _group(event: _Event, command: str) -> JSON:
     return {"matcher": "*", "hooks": [hook]} if event.is_tool_event else {"hooks": [hook]}
 
 
-def _layers(target: Place) -> dict[Level, Path]:
+def _layers(target: InstallTarget) -> dict[Level, Path]:
     """Return the settings files for a target, lowest precedence first."""
     layers: dict[Level, Path] = {"user": _user(target) / _FILES["user"]}
     if target.folder is not None:
@@ -163,16 +173,16 @@ def _layers(target: Place) -> dict[Level, Path]:
     return layers | {"managed": _managed(target) / _FILES["managed"]}
 
 
-def _user(target: Place) -> Path:
+def _user(target: InstallTarget) -> Path:
     return Path(target.config or Path(target.user_home, ".claude"))
 
 
-def _managed(target: Place) -> Path:
+def _managed(target: InstallTarget) -> Path:
     usual = "/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code"
     return Path(target.managed or usual)
 
 
-def _guards(target: Place) -> tuple[str, ...]:
+def _guards(target: InstallTarget) -> tuple[str, ...]:
     """Return the guarded paths: user settings, and settings in any folder, because nested ones are read too."""
     own = tuple(str(_user(target) / name) for name in _GUARDED_NAMES)
     anywhere = ("**/.mcp.json", *(f"**/.claude/{name}" for name in _GUARDED_NAMES))
@@ -180,7 +190,7 @@ def _guards(target: Place) -> tuple[str, ...]:
     return (*own, str(Path(target.user_home, ".claude.json")), str(_managed(target)), *here, *anywhere)
 
 
-def _protected(target: Place) -> tuple[str, ...]:
+def _protected(target: InstallTarget) -> tuple[str, ...]:
     where = (
         f"Claude Code started in {target.folder}"
         if target.level in ("local", "project")
@@ -196,7 +206,7 @@ def _protected(target: Place) -> tuple[str, ...]:
     )
 
 
-def _not_protected(target: Place) -> tuple[str, ...]:
+def _not_protected(target: InstallTarget) -> tuple[str, ...]:
     below = f"Claude Code started in another folder, or in one below: it does not read {_FILES[target.level]} from here"
     return (
         *((below,) if target.level in ("local", "project") else ()),
@@ -206,7 +216,7 @@ def _not_protected(target: Place) -> tuple[str, ...]:
     )
 
 
-def _steps(target: Place) -> tuple[str, ...]:
+def _steps(target: InstallTarget) -> tuple[str, ...]:
     table: Mapping[Level, tuple[str, ...]] = {
         "local": ("Keep .claude/settings.local.json out of version control: it names programs of this machine",),
         "project": (
@@ -217,8 +227,8 @@ def _steps(target: Place) -> tuple[str, ...]:
     return table.get(target.level, ())
 
 
-def _warnings(target: Place) -> tuple[str, ...]:
-    version = version_of(target.version)
+def _warnings(target: InstallTarget) -> tuple[str, ...]:
+    version = parse_version(target.version)
     if not version:
         return ("Claude Code was not found, so its version is not known",)
     if version < OLDEST_TESTED:

@@ -13,7 +13,16 @@ from typing import Any, Final, NamedTuple
 
 from remit.assistants.install.advice import in_folder, not_protected, protected
 from remit.assistants.install.machine import PUBLIC, for_everyone
-from remit.assistants.install.plan import Entry, FileChange, JsonEdit, Level, Place, Plan, TomlBlock, Wire
+from remit.assistants.install.plan import (
+    Entry,
+    FileChange,
+    HookConnection,
+    InstallTarget,
+    JsonEdit,
+    Level,
+    Plan,
+    TomlBlock,
+)
 from remit.assistants.install.tomltext import remove_blocks
 from remit.assistants.install.trust import list_hooks, trust_settings
 from remit.claims.strictjson import JSON
@@ -62,12 +71,12 @@ class CodexPlanner:
     variable = "CODEX_HOME"
     levels: tuple[Level, ...] = ("local", "user", "managed")
 
-    def reads(self, target: Place) -> tuple[str, ...]:
+    def reads(self, target: InstallTarget) -> tuple[str, ...]:
         """Return the settings files that can turn features off."""
         own = () if target.level == "managed" else (_folder(target),)
         return tuple(str(folder / "config.toml") for folder in (_user(target), *own))
 
-    def plan(self, target: Place, wire: Wire) -> Plan:
+    def plan(self, target: InstallTarget, wire: HookConnection) -> Plan:
         """Return the plan for a target: hooks, and the settings that make Codex trust them."""
         if target.level == "managed":
             return self._managed(target, wire)
@@ -91,7 +100,7 @@ class CodexPlanner:
             settle=partial(_trust_hooks, target, wire),
         )
 
-    def _managed(self, target: Place, wire: Wire) -> Plan:
+    def _managed(self, target: InstallTarget, wire: HookConnection) -> Plan:
         folder = _machine(target)
         moved, script = for_everyone(wire, folder)
         text = _tables(moved) + f"{_OFF}{_HOOKS} = true\n"
@@ -103,24 +112,24 @@ class CodexPlanner:
             not_protected=self._not_protected(target),
         )
 
-    def _not_protected(self, target: Place, *others: str) -> tuple[str, ...]:
+    def _not_protected(self, target: InstallTarget, *others: str) -> tuple[str, ...]:
         weaker = () if target.level == "managed" else (_TURNED_OFF, *others)
         return not_protected(self.title, *((_BELOW,) if in_folder(target) else ()), *weaker, _WITHOUT_HOOKS)
 
 
-def _trust_hooks(target: Place, wire: Wire) -> tuple[FileChange, ...]:
+def _trust_hooks(target: InstallTarget, wire: HookConnection) -> tuple[FileChange, ...]:
     """Return the change that makes Codex trust the hooks, which must be written by now."""
     hooks = list_hooks(target.program, target.folder or target.user_home)
     text = trust_settings(hooks, wire.protection, len(_EVENTS))
     return (TomlBlock(str(_user(target) / "config.toml"), "trust", text),) if text else ()
 
 
-def _group(event: _Event, wire: Wire) -> JSON:
+def _group(event: _Event, wire: HookConnection) -> JSON:
     hook: JSON = {"type": "command", "command": wire.command(), "timeout": event.timeout_s}
     return {"matcher": "*", "hooks": [hook]} if event.is_tool_event else {"hooks": [hook]}
 
 
-def _tables(wire: Wire) -> str:
+def _tables(wire: HookConnection) -> str:
     """Return the hooks as TOML."""
     lines = list[str]()
     for event in _EVENTS:
@@ -130,7 +139,7 @@ def _tables(wire: Wire) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _features(path: Path, wire: Wire) -> Mapping[str, Any]:
+def _features(path: Path, wire: HookConnection) -> Mapping[str, Any]:
     """Return the features in a settings file, without Remit's. Empty if it cannot be parsed, which is refused later."""
     try:
         features = tomllib.loads(remove_blocks(path.read_bytes(), wire.protection).decode("utf-8")).get("features")
@@ -147,20 +156,20 @@ def _by_hand(path: Path) -> str:
     )
 
 
-def _steps(target: Place) -> tuple[str, ...]:
+def _steps(target: InstallTarget) -> tuple[str, ...]:
     if not in_folder(target):
         return ()
     return ("Keep .codex/hooks.json out of version control: it names programs of this machine",)
 
 
-def _guards(target: Place) -> tuple[str, ...]:
+def _guards(target: InstallTarget) -> tuple[str, ...]:
     user = _user(target)
     steering = (user / "hooks.json", user / "config.toml", user / "rules", user / "plugins", user / "AGENTS.md")
     here = str(Path(target.folder, ".codex")) if target.folder else "**/.codex"
     return (*map(str, steering), here, str(_machine(target)))
 
 
-def _folder(target: Place) -> Path:
+def _folder(target: InstallTarget) -> Path:
     if not in_folder(target):
         return _user(target)
     if target.folder is None:
@@ -168,9 +177,9 @@ def _folder(target: Place) -> Path:
     return Path(target.folder, ".codex")
 
 
-def _user(target: Place) -> Path:
+def _user(target: InstallTarget) -> Path:
     return Path(target.config or Path(target.user_home, ".codex"))
 
 
-def _machine(target: Place) -> Path:
+def _machine(target: InstallTarget) -> Path:
     return Path(target.managed or "/etc/codex")

@@ -12,7 +12,7 @@ from typing import Final
 
 from remit.assistants.install.advice import in_folder, not_protected, protected
 from remit.assistants.install.machine import PUBLIC, for_everyone
-from remit.assistants.install.plan import FileChange, Level, OwnFile, Place, Plan, Wire
+from remit.assistants.install.plan import FileChange, HookConnection, InstallTarget, Level, OwnFile, Plan
 from remit.assistants.install.reading import read_settings, shown_path
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
@@ -44,11 +44,11 @@ class CopilotPlanner:
     variable = "COPILOT_HOME"
     levels: tuple[Level, ...] = ("user", "local", "managed")
 
-    def reads(self, target: Place) -> tuple[str, ...]:
+    def reads(self, target: InstallTarget) -> tuple[str, ...]:
         """Return the user settings, and the folder of hook files."""
         return (*map(str, _settings(target)), str(_hooks(target)))
 
-    def plan(self, target: Place, wire: Wire) -> Plan:
+    def plan(self, target: InstallTarget, wire: HookConnection) -> Plan:
         """Return the plan for a target."""
         weaker = () if target.level == "managed" else (_TURNED_OFF,)
         if weaker:
@@ -63,7 +63,7 @@ class CopilotPlanner:
         )
 
 
-def _changes(target: Place, wire: Wire) -> tuple[FileChange, ...]:
+def _changes(target: InstallTarget, wire: HookConnection) -> tuple[FileChange, ...]:
     path = _hooks(target) / "remit.json"
     if target.level != "managed":
         return (OwnFile(str(path), _text(wire)),)
@@ -71,7 +71,7 @@ def _changes(target: Place, wire: Wire) -> tuple[FileChange, ...]:
     return (script, OwnFile(str(path), _text(moved), PUBLIC))
 
 
-def _text(wire: Wire) -> str:
+def _text(wire: HookConnection) -> str:
     hooks: dict[str, JSON] = {
         event: [{"type": "command", "bash": wire.command(), "timeoutSec": timeout_s}]
         for event, timeout_s in _EVENTS.items()
@@ -79,7 +79,7 @@ def _text(wire: Wire) -> str:
     return json.dumps({"version": 1, "hooks": hooks}, indent=2) + "\n"
 
 
-def _check_enabled(target: Place) -> None:
+def _check_enabled(target: InstallTarget) -> None:
     """Raise if a settings or hook file turns hooks off."""
     for path in (*_settings(target), *sorted(_hooks(target).glob("*.json"))):
         # Copilot CLI writes comments at the start of its own file.
@@ -88,7 +88,7 @@ def _check_enabled(target: Place) -> None:
             raise FieldInvalid(problem, place=shown_path(path))
 
 
-def _steps(target: Place) -> tuple[str, ...]:
+def _steps(target: InstallTarget) -> tuple[str, ...]:
     if not in_folder(target):
         return ()
     return (
@@ -97,7 +97,7 @@ def _steps(target: Place) -> tuple[str, ...]:
     )
 
 
-def _guards(target: Place) -> tuple[str, ...]:
+def _guards(target: InstallTarget) -> tuple[str, ...]:
     steering = ("hooks", "settings.json", "config.json", "mcp-config.json", "agents", "skills", "plugins")
     names = (
         ".github/hooks",
@@ -110,11 +110,11 @@ def _guards(target: Place) -> tuple[str, ...]:
     return (*(str(_user(target) / name) for name in steering), *here, str(_machine(target)))
 
 
-def _settings(target: Place) -> tuple[Path, ...]:
+def _settings(target: InstallTarget) -> tuple[Path, ...]:
     return tuple(_user(target) / name for name in ("settings.json", "config.json"))
 
 
-def _hooks(target: Place) -> Path:
+def _hooks(target: InstallTarget) -> Path:
     """Return the folder of hook files for a target."""
     if target.level == "managed":
         return _machine(target) / "policy.d"
@@ -125,10 +125,10 @@ def _hooks(target: Place) -> Path:
     return Path(target.folder, ".github", "hooks")
 
 
-def _user(target: Place) -> Path:
+def _user(target: InstallTarget) -> Path:
     return Path(target.config or Path(target.user_home, ".copilot"))
 
 
-def _machine(target: Place) -> Path:
+def _machine(target: InstallTarget) -> Path:
     usual = "/Library/Application Support/github-copilot" if sys.platform == "darwin" else "/etc/github-copilot"
     return Path(target.managed or usual)

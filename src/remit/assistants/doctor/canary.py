@@ -16,7 +16,16 @@ from urllib.parse import urlsplit
 from remit.assistants.doctor.settings import Hook
 from remit.assistants.events import HookAdapter
 
-__all__ = ["CALLING_EVENTS", "CANARY_TOOL", "Canary", "CanaryAnswer", "Sent", "answer_of", "new_canary", "send"]
+__all__ = [
+    "BEFORE_CALL_EVENTS",
+    "CANARY_TOOL",
+    "Canary",
+    "CanaryAnswer",
+    "CanaryResult",
+    "answer_of",
+    "new_canary",
+    "send_canary",
+]
 
 CANARY_TOOL: Final = "remit_canary"
 # refused: denied in the assistant's format, with a receipt. blocked: denied without a receipt, as after a failure.
@@ -37,7 +46,7 @@ class Canary(NamedTuple):
     payload: bytes
 
 
-class Sent(NamedTuple):
+class CanaryResult(NamedTuple):
     """The response to a canary, and the id of the receipt that it names."""
 
     answer: CanaryAnswer
@@ -81,7 +90,7 @@ _PAYLOADS: Final[Mapping[str, Callable[[str, str, str], dict[str, Any]]]] = {
     "opencode": _as_opencode,
 }
 # The name of the hook event before a call, for each assistant.
-CALLING_EVENTS: Final[Mapping[str, str]] = {
+BEFORE_CALL_EVENTS: Final[Mapping[str, str]] = {
     "claude-code": "PreToolUse",
     "codex": "PreToolUse",
     "gemini": "BeforeTool",
@@ -94,17 +103,19 @@ def new_canary(assistant: str, folder: str, target: str) -> Canary:
     """Create a canary with a random id, which asks for the path `target`."""
     name = f"remit-canary-{secrets.token_hex(8)}"
     payload = json.dumps(_PAYLOADS[assistant](name, folder, target)).encode()
-    return Canary(name, CALLING_EVENTS[assistant], payload)
+    return Canary(name, BEFORE_CALL_EVENTS[assistant], payload)
 
 
-def send(hook: Hook, canary: Canary, adapter: HookAdapter, variables: Callable[[str], str], folder: str) -> Sent:
+def send_canary(
+    hook: Hook, canary: Canary, adapter: HookAdapter, variables: Callable[[str], str], folder: str
+) -> CanaryResult:
     """Send a canary through a hook. `variables` looks up environment variables, which the headers of a hook may use."""
     url, command = hook.says.get("url"), hook.says.get("command") or hook.says.get("bash")
     if isinstance(url, str):
         return _post(url, _headers(hook, variables), canary, adapter)
     if isinstance(command, str):
         return _run(command, canary, adapter, folder)
-    return Sent("unanswered", why="the hook has neither a URL nor a command")
+    return CanaryResult("unanswered", why="the hook has neither a URL nor a command")
 
 
 def _headers(hook: Hook, variables: Callable[[str], str]) -> dict[str, str]:
@@ -119,10 +130,10 @@ def _headers(hook: Hook, variables: Callable[[str], str]) -> dict[str, str]:
     return {str(name): _VARIABLE.sub(value, str(text)) for name, text in headers.items()}
 
 
-def _post(url: str, headers: Mapping[str, str], canary: Canary, adapter: HookAdapter) -> Sent:
+def _post(url: str, headers: Mapping[str, str], canary: Canary, adapter: HookAdapter) -> CanaryResult:
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname not in ("127.0.0.1", "localhost", "::1"):
-        return Sent("unanswered", why="the URL of the hook is not on this machine")
+        return CanaryResult("unanswered", why="the URL of the hook is not on this machine")
     try:
         connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
         try:
@@ -132,13 +143,13 @@ def _post(url: str, headers: Mapping[str, str], canary: Canary, adapter: HookAda
         finally:
             connection.close()
     except (OSError, http.client.HTTPException, ValueError):
-        return Sent("unanswered", why="nothing answers at the URL of the hook")
+        return CanaryResult("unanswered", why="nothing answers at the URL of the hook")
     if response.status != _OK:
-        return Sent("unanswered", why=f"status {response.status}, which is no decision")
+        return CanaryResult("unanswered", why=f"status {response.status}, which is no decision")
     return answer_of(body, canary, adapter)
 
 
-def _run(command: str, canary: Canary, adapter: HookAdapter, folder: str) -> Sent:
+def _run(command: str, canary: Canary, adapter: HookAdapter, folder: str) -> CanaryResult:
     try:
         done = subprocess.run(  # noqa: S603 - a command that Remit wrote, run as the assistant does
             ["/bin/sh", "-c", command],
@@ -149,11 +160,11 @@ def _run(command: str, canary: Canary, adapter: HookAdapter, folder: str) -> Sen
             check=False,
         )
     except (OSError, subprocess.SubprocessError):
-        return Sent("unanswered", why="the command of the hook cannot be run, or does not end")
+        return CanaryResult("unanswered", why="the command of the hook cannot be run, or does not end")
     if done.returncode == _BLOCKED:
-        return Sent("blocked", why=_decode_error(done.stderr))
+        return CanaryResult("blocked", why=_decode_error(done.stderr))
     if done.returncode:
-        return Sent("unanswered", why=f"the command of the hook ended with {done.returncode}")
+        return CanaryResult("unanswered", why=f"the command of the hook ended with {done.returncode}")
     return answer_of(done.stdout[:_MAX_ANSWER], canary, adapter)
 
 
@@ -161,19 +172,19 @@ def _decode_error(text: bytes) -> str:
     return text.decode("utf-8", "replace").strip()[:300]
 
 
-def answer_of(body: bytes, canary: Canary, adapter: HookAdapter) -> Sent:
+def answer_of(body: bytes, canary: Canary, adapter: HookAdapter) -> CanaryResult:
     """Classify a response. It is a denial only if it is exactly what the adapter builds for one."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
-        return Sent("unanswered", why="the answer is not JSON")
+        return CanaryResult("unanswered", why="the answer is not JSON")
     for reason in _texts(value):
         if value == adapter.deny_response(canary.event, reason):
             found = _RECEIPT.search(reason)
             if found is None:
-                return Sent("blocked", why=reason[:300])
-            return Sent("refused", found[0])
-    return Sent("let through", why="the answer refuses nothing")
+                return CanaryResult("blocked", why=reason[:300])
+            return CanaryResult("refused", found[0])
+    return CanaryResult("let through", why="the answer refuses nothing")
 
 
 def _texts(value: object) -> list[str]:

@@ -14,21 +14,21 @@ from remit.claims.chain import Head, walk_chain
 from remit.claims.keys import Keyring
 from remit.claims.receipt import SignedReceipt, verify_receipt
 from remit.errors import BrokenChain, TokenError
-from remit.governor.leads import generation_of
+from remit.governor.assistant_sessions import generation_of
 from remit.governor.tampering import TAMPERED
-from remit.ledger.port import Reader
 from remit.ledger.records import Session
+from remit.ledger.store import Reader
 
 __all__ = [
     "BYPASSES",
-    "Governed",
+    "GovernedSession",
     "LedgerDecisions",
     "RecentFindings",
     "ended_for_tampering",
+    "find_denial",
     "governed_sessions",
     "load_decisions",
-    "recent",
-    "refusal_in",
+    "recent_findings",
 ]
 
 # Denial codes of receipts about calls that ran without a decision, or after a denial.
@@ -39,7 +39,7 @@ _SECOND: Final = len("2000-01-01T00:00:00")
 _decode_source: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
-class Governed(NamedTuple):
+class GovernedSession(NamedTuple):
     """One session of an assistant."""
 
     # The session id that the assistant uses.
@@ -78,7 +78,7 @@ class LedgerDecisions(NamedTuple):
     broken: tuple[str, ...]
 
 
-def governed_sessions(reader: Reader, assistant: str) -> list[Governed]:
+def governed_sessions(reader: Reader, assistant: str) -> list[GovernedSession]:
     """Return the sessions of an assistant in the ledger, oldest first."""
     children = dict[str, list[Session]]()
     for session in _all_sessions(reader):
@@ -91,10 +91,10 @@ def governed_sessions(reader: Reader, assistant: str) -> list[Governed]:
             key = (source["id"], source.get("protection", ""))
             found.setdefault(key, []).extend(_with_children(session, children))
             generations[key] = generation_of(source)
-    return [Governed(*key, tuple(sessions), generations[key]) for key, sessions in found.items()]
+    return [GovernedSession(*key, tuple(sessions), generations[key]) for key, sessions in found.items()]
 
 
-def ended_for_tampering(governed: Iterable[Governed], protection: Protection) -> list[Session]:
+def ended_for_tampering(governed: Iterable[GovernedSession], protection: Protection) -> list[Session]:
     """Return the sessions of a protection that were ended for tampering since `remit protect` was last run."""
     current = (one for one in governed if one.protection == protection.id and one.generation >= protection.generation)
     return [session for one in current for session in one.sessions if session.cause == TAMPERED]
@@ -126,7 +126,9 @@ def _with_children(session: Session, children: Mapping[str, list[Session]]) -> I
         pending += children.get(one.id, [])
 
 
-def load_decisions(reader: Reader, governed: Iterable[Governed], assistant: str, keyring: Keyring) -> LedgerDecisions:
+def load_decisions(
+    reader: Reader, governed: Iterable[GovernedSession], assistant: str, keyring: Keyring
+) -> LedgerDecisions:
     """Return the decisions in sessions, from the part of each chain that verifies."""
     decisions, broken = list[SignedDecision](), list[str]()
     for one in governed:
@@ -166,8 +168,8 @@ def _tokens(reader: Reader, session: Session) -> Iterator[str]:
         after = page[-1].seq
 
 
-def recent(
-    reader: Reader, governed: Iterable[Governed], assistant: str, keyring: Keyring, since: str
+def recent_findings(
+    reader: Reader, governed: Iterable[GovernedSession], assistant: str, keyring: Keyring, since: str
 ) -> RecentFindings:
     """Return findings in the most recent receipts of an assistant that verify.
 
@@ -186,7 +188,7 @@ def recent(
     return RecentFindings(tuple(bypassed), frozenset(one.mode for one in decisions if one.mode))
 
 
-def refusal_in(reader: Reader, receipt_id: str, keyring: Keyring, tool: str) -> str | None:
+def find_denial(reader: Reader, receipt_id: str, keyring: Keyring, tool: str) -> str | None:
     """Return the session of a receipt, if it verifies and denies a call of this tool; else None."""
     kept = reader.receipt(receipt_id)
     for one in _verified_receipts(kept.token, keyring) if kept else ():

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from remit.assistants.doctor.settings import Hook, hooks_in, parse_settings, read_settings
-from remit.assistants.install.plan import Place
+from remit.assistants.install.plan import InstallTarget
 
-__all__ = ["hooks_of_others"]
+__all__ = ["find_other_hooks"]
 
 _MAX_FILES: Final = 2000
 _SUPPORT: Final = "/Library/Application Support/"
@@ -79,7 +79,7 @@ _LAYERS: Final[Mapping[str, _Layers]] = {
 }
 
 
-def hooks_of_others(assistant: str, targets: Sequence[Place], ours: Collection[Hook]) -> list[Hook]:
+def find_other_hooks(assistant: str, targets: Sequence[InstallTarget], ours: Collection[Hook]) -> list[Hook]:
     """Return the hooks for these targets that can change a call and are not among `ours`."""
     if assistant not in _LAYERS:
         return []
@@ -92,7 +92,7 @@ def hooks_of_others(assistant: str, targets: Sequence[Place], ours: Collection[H
     return [hook for hook in found if hook.event.lower() in events and hook._replace(path="") not in known]
 
 
-def _files(layers: _Layers, target: Place) -> Iterator[str]:
+def _files(layers: _Layers, target: InstallTarget) -> Iterator[str]:
     """Yield the settings files of all layers for a target."""
     usual = Path(target.user_home, layers.home)
     named = Path(target.config, layers.home) if layers.config_is_above else Path(target.config)

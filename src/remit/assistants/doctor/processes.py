@@ -17,21 +17,21 @@ from remit.assistants.doctor.variables import BYPASSING_VARIABLES, PROXY_VARIABL
 
 __all__ = [
     "OPTIONS",
-    "Effect",
+    "OptionEffect",
     "Process",
-    "Suspect",
+    "SuspectProcess",
     "ancestors",
     "find_assistant_processes",
     "find_process",
+    "find_suspects",
     "running_processes",
-    "suspects",
 ]
 
 # bypassing: hooks other than managed ones do not run. misleading: requests of hooks may not reach the Hub.
 # unasking: the assistant does not prompt the user. steering: further settings apply, which were not checked.
-Effect: TypeAlias = Literal["bypassing", "misleading", "unasking", "steering"]
+OptionEffect: TypeAlias = Literal["bypassing", "misleading", "unasking", "steering"]
 # The options with each effect, some of them with their value.
-OPTIONS: Final[Mapping[str, Mapping[Effect, tuple[str, ...]]]] = {
+OPTIONS: Final[Mapping[str, Mapping[OptionEffect, tuple[str, ...]]]] = {
     "claude-code": {
         "bypassing": ("--bare", "--safe-mode", "--setting-sources"),
         "unasking": ("--dangerously-skip-permissions", "--allow-dangerously-skip-permissions"),
@@ -79,35 +79,35 @@ class Process(NamedTuple):
     uid: int | None = None
 
 
-class Suspect(NamedTuple):
+class SuspectProcess(NamedTuple):
     """A running assistant with a relevant option or variable."""
 
     pid: int
     option: str
-    effect: Effect
+    effect: OptionEffect
 
 
-def suspects(
+def find_suspects(
     assistant: str,
     program: str,
     processes: Sequence[Process],
     folders: Sequence[str | None],
     *,
     over_http: bool = False,
-) -> list[Suspect]:
+) -> list[SuspectProcess]:
     """Return the processes of an assistant with such an option in one of these folders; None is any folder.
 
     `over_http` means that its hooks send HTTP requests, which a proxy may intercept.
     """
-    found = list[Suspect]()
+    found = list[SuspectProcess]()
     for process in processes:
         if _is_assistant(program, process) and any(_may_be_within(process.folder, folder) for folder in folders):
             effects = {**_by_option(assistant, process), **_by_variable(assistant, process, over_http=over_http)}
-            found += [Suspect(process.pid, option, effect) for option, effect in effects.items()]
+            found += [SuspectProcess(process.pid, option, effect) for option, effect in effects.items()]
     return found
 
 
-def _by_option(assistant: str, process: Process) -> dict[str, Effect]:
+def _by_option(assistant: str, process: Process) -> dict[str, OptionEffect]:
     given = dict.fromkeys(_options(process.words))
     effects = {one: effect for effect, options in OPTIONS.get(assistant, {}).items() for one in given if one in options}
     setting = _DISABLING_SETTING.get(assistant)
@@ -116,8 +116,8 @@ def _by_option(assistant: str, process: Process) -> dict[str, Effect]:
     return effects
 
 
-def _by_variable(assistant: str, process: Process, *, over_http: bool) -> dict[str, Effect]:
-    effects: dict[str, Effect] = {}
+def _by_variable(assistant: str, process: Process, *, over_http: bool) -> dict[str, OptionEffect]:
+    effects: dict[str, OptionEffect] = {}
     effects |= {name: "bypassing" for name in process.variables if name in BYPASSING_VARIABLES.get(assistant, ())}
     if over_http:
         effects |= {name: "misleading" for name in process.variables if name.upper() in PROXY_VARIABLES}
@@ -144,7 +144,7 @@ def _may_be_within(path: str, folder: str | None) -> bool:
 def find_assistant_processes(program: str, processes: Sequence[Process], folder: str | None) -> list[Process]:
     """Return the processes of this user that run an assistant in a folder or below it; None is any folder.
 
-    Stricter than `suspects`: a process with an unknown owner or working directory is left out.
+    Stricter than `find_suspects`: a process with an unknown owner or working directory is left out.
     """
     return [
         process

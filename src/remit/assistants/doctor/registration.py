@@ -18,10 +18,10 @@ from remit.assistants.install.jsontext import is_same
 from remit.assistants.install.plan import FileChange, JsonEdit, Member, OwnFile, TomlBlock
 from remit.assistants.records import Protection, WrittenFile
 
-__all__ = ["Registered", "excepts_hub", "registered"]
+__all__ = ["RegistrationState", "check_registration", "sets_no_proxy"]
 
 
-class Registered(NamedTuple):
+class RegistrationState(NamedTuple):
     """The state of the settings files of a protection."""
 
     # The hooks that Remit wrote.
@@ -32,7 +32,7 @@ class Registered(NamedTuple):
     changed: tuple[str, ...] = ()
 
 
-def registered(protection: Protection, changes: Sequence[FileChange]) -> Registered:
+def check_registration(protection: Protection, changes: Sequence[FileChange]) -> RegistrationState:
     """Return the state of the files of a protection; `changes` is what Remit would write today."""
     hooks, faults, changed = list[Hook](), list[str](), list[str]()
     if not protection.files:
@@ -43,21 +43,21 @@ def registered(protection: Protection, changes: Sequence[FileChange]) -> Registe
         hooks += found.hooks
         faults += found.faults
         changed += found.changed
-    return Registered(tuple(hooks), tuple(faults), tuple(changed))
+    return RegistrationState(tuple(hooks), tuple(faults), tuple(changed))
 
 
-def _in_file(written: WrittenFile, protection: Protection, planned: Sequence[FileChange]) -> Registered:
+def _in_file(written: WrittenFile, protection: Protection, planned: Sequence[FileChange]) -> RegistrationState:
     name = Path(written.path).name
     data = read_settings(written.path)
     if data is None:
-        return Registered((), (f"{name} is gone, or cannot be read",))
+        return RegistrationState((), (f"{name} is gone, or cannot be read",))
     settings = parse_settings(written.path, data)
     present = tuple(
         hook for hook in hooks_in(protection.assistant, settings, written.path) if hook.names(protection.id)
     )
     wrong = (*_wrong_members(settings, name, planned), *_invalid_values(written, protection, settings))
     if hashlib.sha256(data).hexdigest() == written.after:
-        return Registered(present, wrong)
+        return RegistrationState(present, wrong)
     expected = [hook for change in planned for hook in _planned_hooks(change, protection.assistant)]
     ours = tuple(hook for hook in present if hook in expected)
     missing = dict.fromkeys(hook.event for hook in expected if hook not in present)
@@ -66,7 +66,7 @@ def _in_file(written: WrittenFile, protection: Protection, planned: Sequence[Fil
         faults.append(f"{name} was changed: the hook for {', '.join(missing)} is missing, or another one")
     elif not _has_all(written, data.decode("utf-8", "replace"), settings, protection.id, planned):
         faults.append(f"{name} was changed: what was written there is not there any more")
-    return Registered(ours, tuple(faults), () if faults else (name,))
+    return RegistrationState(ours, tuple(faults), () if faults else (name,))
 
 
 def _invalid_values(written: WrittenFile, protection: Protection, settings: Any) -> Iterator[str]:  # noqa: ANN401 - any value
@@ -122,7 +122,7 @@ def _planned_hooks(change: FileChange, assistant: str) -> Iterator[Hook]:
         yield from hooks_in(assistant, value, change.path)
 
 
-def excepts_hub(protection: Protection) -> bool:
+def sets_no_proxy(protection: Protection) -> bool:
     """Return whether a file of a protection sets NO_PROXY so that requests to the Hub use no proxy."""
     read = ((written.path, read_settings(written.path)) for written in protection.files)
     parsed = [parse_settings(path, data) for path, data in read if data is not None]

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from remit.assistants.install.advice import in_folder, not_protected, protected
 from remit.assistants.install.machine import PUBLIC, for_everyone
-from remit.assistants.install.plan import Entry, FileChange, JsonEdit, Level, Place, Plan, Wire
+from remit.assistants.install.plan import Entry, FileChange, HookConnection, InstallTarget, JsonEdit, Level, Plan
 from remit.assistants.install.reading import read_settings, shown_path
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
@@ -55,11 +55,11 @@ class GeminiPlanner:
     variable = "GEMINI_CLI_HOME"
     levels: tuple[Level, ...] = ("local", "user", "managed")
 
-    def reads(self, target: Place) -> tuple[str, ...]:
+    def reads(self, target: InstallTarget) -> tuple[str, ...]:
         """Return the settings files for a target."""
         return tuple(map(str, _settings_files(target)))
 
-    def plan(self, target: Place, wire: Wire) -> Plan:
+    def plan(self, target: InstallTarget, wire: HookConnection) -> Plan:
         """Return the plan for a target."""
         _check_enabled(target, wire)
         local = (_BELOW, _UNTRUSTED) if in_folder(target) else ()
@@ -73,7 +73,7 @@ class GeminiPlanner:
         )
 
 
-def _changes(target: Place, wire: Wire) -> tuple[FileChange, ...]:
+def _changes(target: InstallTarget, wire: HookConnection) -> tuple[FileChange, ...]:
     path = _settings(target)
     if target.level != "managed":
         return (JsonEdit(str(path), _entries(wire)),)
@@ -81,16 +81,16 @@ def _changes(target: Place, wire: Wire) -> tuple[FileChange, ...]:
     return (script, JsonEdit(str(path), _entries(moved), PUBLIC))
 
 
-def _entries(wire: Wire) -> tuple[Entry, ...]:
+def _entries(wire: HookConnection) -> tuple[Entry, ...]:
     return tuple(Entry(("hooks", event.name), _group(event, wire)) for event in _EVENTS)
 
 
-def _group(event: _Event, wire: Wire) -> JSON:
+def _group(event: _Event, wire: HookConnection) -> JSON:
     hook: JSON = {"type": "command", "command": wire.command(), "timeout": event.timeout_ms}
     return {"matcher": "*", "hooks": [hook]} if event.is_tool_event else {"hooks": [hook]}
 
 
-def _check_enabled(target: Place, wire: Wire) -> None:
+def _check_enabled(target: InstallTarget, wire: HookConnection) -> None:
     """Raise if settings turn off all hooks, or Remit's: a hook without a name is identified by its command."""
     for path in _settings_files(target):
         switch = read_settings(path, with_comments=True).get(_SWITCH)
@@ -105,7 +105,7 @@ def _check_enabled(target: Place, wire: Wire) -> None:
             )
 
 
-def _settings_files(target: Place) -> tuple[Path, ...]:
+def _settings_files(target: InstallTarget) -> tuple[Path, ...]:
     here = (Path(target.folder, ".gemini", _SETTINGS),) if target.folder else ()
     return (_machine(target) / _SETTINGS, _user(target) / _SETTINGS, *here)
 
@@ -114,7 +114,7 @@ def _refuse(name: str, problem: str) -> NoReturn:
     raise FieldInvalid(problem, place=f"{_SWITCH}.{name}")
 
 
-def _steps(target: Place) -> tuple[str, ...]:
+def _steps(target: InstallTarget) -> tuple[str, ...]:
     if not in_folder(target):
         return ()
     return (
@@ -123,14 +123,14 @@ def _steps(target: Place) -> tuple[str, ...]:
     )
 
 
-def _guards(target: Place) -> tuple[str, ...]:
+def _guards(target: InstallTarget) -> tuple[str, ...]:
     user = _user(target)
     steering = (_SETTINGS, "trustedFolders.json", "extensions", "commands", "agents", "policies", "skills", ".env")
     here = str(Path(target.folder, ".gemini")) if target.folder else "**/.gemini"
     return (*(str(user / name) for name in steering), here, str(_machine(target)))
 
 
-def _settings(target: Place) -> Path:
+def _settings(target: InstallTarget) -> Path:
     if target.level == "managed":
         return _machine(target) / _SETTINGS
     if not in_folder(target):
@@ -140,10 +140,10 @@ def _settings(target: Place) -> Path:
     return Path(target.folder, ".gemini", _SETTINGS)
 
 
-def _user(target: Place) -> Path:
+def _user(target: InstallTarget) -> Path:
     return Path(target.config or target.user_home, ".gemini")
 
 
-def _machine(target: Place) -> Path:
+def _machine(target: InstallTarget) -> Path:
     usual = "/Library/Application Support/GeminiCli" if sys.platform == "darwin" else "/etc/gemini-cli"
     return Path(target.managed or usual)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from remit.assistants.install.plan import Place
+from remit.assistants.install.plan import InstallTarget
 
 __all__ = ["in_folder", "not_protected", "protected"]
 
@@ -11,12 +11,12 @@ _RUNNING: Final = "Sessions that run already: start {title} anew"
 _OTHERS: Final = "Hooks and plugins of others that change a call after Remit has decided on it"
 
 
-def in_folder(target: Place) -> bool:
+def in_folder(target: InstallTarget) -> bool:
     """Return whether the hooks are for one folder only."""
     return target.level in ("local", "project")
 
 
-def protected(title: str, target: Place) -> tuple[str, ...]:
+def protected(title: str, target: InstallTarget) -> tuple[str, ...]:
     """Return what is protected from now on."""
     where = f"{title} started in {target.folder}" if in_folder(target) else f"{title}, wherever it is started"
     if target.level == "managed":

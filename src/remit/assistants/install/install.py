@@ -24,10 +24,10 @@ from remit.assistants.install.jsonedit import add_entries, remove_entries, resto
 from remit.assistants.install.jsontext import read_document
 from remit.assistants.install.plan import FileChange, JsonEdit, Member, OwnFile, Plan, TomlBlock
 from remit.assistants.install.tomltext import add_block, remove_blocks
-from remit.assistants.records import ANY_ID, FileKind, Protection, Protections, SetMember, WrittenFile
+from remit.assistants.records import PROTECTION_ID, FileKind, Protection, Protections, SetMember, WrittenFile
 from remit.errors import FieldInvalid, RemitError, StateCorrupt
 
-__all__ = ["Undone", "install", "intact", "uninstall"]
+__all__ = ["UndoneFile", "install", "load_intact", "uninstall"]
 
 _OWNER_ONLY: Final = 0o700
 # Hooks of one protection are removed at a time, which is slow: a file with more of them was crafted to be slow.
@@ -35,7 +35,7 @@ _MAX_STALE: Final = 100
 _KINDS: Final[Mapping[type, FileKind]] = {JsonEdit: "json", TomlBlock: "toml", OwnFile: "whole"}
 
 
-class Undone(NamedTuple):
+class UndoneFile(NamedTuple):
     """The result of undoing the changes to one file."""
 
     path: str
@@ -73,7 +73,7 @@ def install(
 
     `adopted` means that the shared settings had hooks with this id before, which another user wrote.
     """
-    existed, former = protections.holds(protection.id), intact(protections, protection.id)
+    existed, former = protections.holds(protection.id), load_intact(protections, protection.id)
     done = list[_Draft]()
     drafter = _Drafter(protections, protection.id, adopted=adopted)
     try:
@@ -92,7 +92,7 @@ def install(
     return stored
 
 
-def intact(protections: Protections, name: str) -> Protection | None:
+def load_intact(protections: Protections, name: str) -> Protection | None:
     """Return a protection, or None if it does not exist or its record is damaged."""
     try:
         return protections.get(name)
@@ -100,7 +100,7 @@ def intact(protections: Protections, name: str) -> Protection | None:
         return None
 
 
-def uninstall(protections: Protections, protection: Protection) -> list[Undone]:
+def uninstall(protections: Protections, protection: Protection) -> list[UndoneFile]:
     """Undo all changes of a protection, delete its record, and return what was done. The caller holds the lock."""
     found = [(written, read_file(written.path)) for written in reversed(protection.files)]
     # All results are computed before the first file is written.
@@ -111,7 +111,7 @@ def uninstall(protections: Protections, protection: Protection) -> list[Undone]:
         elif data is not None and (data != one.data or written.closed):
             replace_file(_with_former_mode(one, written), data)
     protections.remove(protection.id)
-    return [Undone(written.path, what) for written, _, (_, what) in steps]
+    return [UndoneFile(written.path, what) for written, _, (_, what) in steps]
 
 
 def _by_path(protection: Protection | None) -> dict[str, WrittenFile]:
@@ -300,7 +300,7 @@ def _remove_stale(protections: Protections, kind: FileKind, data: bytes, own: st
     if kind != "json":
         return data
     text = data.decode("utf-8", "replace")
-    for name in islice(dict.fromkeys(ANY_ID.findall(text)), _MAX_STALE):
+    for name in islice(dict.fromkeys(PROTECTION_ID.findall(text)), _MAX_STALE):
         wire_path = json.dumps(protections.wire_path(name), ensure_ascii=False)[1:-1]
         if name != own and not protections.holds(name) and wire_path in text:
             data = remove_entries(data, name)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from remit.assistants.install.jsontext import Document, Node, Step, is_same, read_document, value_of, walk
 from remit.assistants.install.plan import Entry, Member
-from remit.assistants.records import ANY_ID, SetMember
+from remit.assistants.records import PROTECTION_ID, SetMember
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 
@@ -85,7 +85,7 @@ def restore_members(data: bytes, members: Sequence[SetMember], original: bytes |
     for member in reversed(members):
         document = read_document(data)
         path = _path_if_set(document, member)
-        if path and _find_mark(document, ANY_ID) is None:
+        if path and _find_mark(document, PROTECTION_ID) is None:
             data = document.bytes(_with_former(document.text, path, member.former, former_value))
     return data
 

@@ -7,15 +7,15 @@ the calls of all other users.
 from pathlib import Path
 from typing import Final
 
-from remit.assistants.install.plan import FileChange, OwnFile, Wire
-from remit.assistants.records import script_text
+from remit.assistants.install.plan import FileChange, HookConnection, OwnFile
+from remit.assistants.records import hook_script_text
 
 __all__ = ["PUBLIC", "for_everyone"]
 
 PUBLIC: Final = 0o644
 
 
-def for_everyone(wire: Wire, folder: Path) -> tuple[Wire, FileChange]:
+def for_everyone(wire: HookConnection, folder: Path) -> tuple[HookConnection, FileChange]:
     """Return a wire whose script is in a subfolder of `folder`, and the change that writes the script."""
     moved = wire.with_script_in(str(folder / "remit"))
-    return moved, OwnFile(moved.script, script_text(wire.protection), PUBLIC)
+    return moved, OwnFile(moved.script, hook_script_text(wire.protection), PUBLIC)

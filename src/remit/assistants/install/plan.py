@@ -17,16 +17,16 @@ __all__ = [
     "DEADLINE_S",
     "Entry",
     "FileChange",
+    "HookConnection",
     "HookForm",
+    "InstallTarget",
     "JsonEdit",
     "Level",
     "Member",
     "OwnFile",
-    "Place",
     "Plan",
     "Planner",
     "TomlBlock",
-    "Wire",
 ]
 
 Level: TypeAlias = Literal["local", "project", "user", "managed"]
@@ -42,7 +42,7 @@ _BLOCK_ON_FAILURE: Final = (
 _SHARED: Final = 'python3 -I -S -B "${{REMIT_HOME:-$HOME/.remit}}/protections/hook.py" {protection}'
 
 
-class Place(NamedTuple):
+class InstallTarget(NamedTuple):
     """Where an assistant is to be protected: the settings level, the folder, and what is known of the installation."""
 
     level: Level
@@ -61,7 +61,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wire:
+class HookConnection:
     """How the hooks of one protection connect to the Hub."""
 
     protection: str
@@ -86,7 +86,7 @@ class Wire:
         """Return the command for settings that several users share: each runs the script in their own home."""
         return _BLOCK_ON_FAILURE.format(run=_SHARED.format(protection=self.protection), assistant=self.assistant)
 
-    def with_script_in(self, folder: str) -> "Wire":
+    def with_script_in(self, folder: str) -> "HookConnection":
         """Return a copy whose script is in another folder, where every user of the machine can run it."""
         return replace(self, script=str(Path(folder, "hook.py")))
 
@@ -191,8 +191,8 @@ class Planner(Protocol):
     def levels(self) -> tuple[Level, ...]:
         """Return the settings levels that hooks can be written to, the default first."""
 
-    def reads(self, target: Place) -> tuple[str, ...]:
+    def reads(self, target: InstallTarget) -> tuple[str, ...]:
         """Return the files and folders that `plan` searches for settings that keep hooks from running."""
 
-    def plan(self, target: Place, wire: Wire) -> Plan:
+    def plan(self, target: InstallTarget, wire: HookConnection) -> Plan:
         """Return the plan for a target. Raises `FieldInvalid` if the assistant cannot be protected there."""

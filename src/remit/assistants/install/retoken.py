@@ -16,12 +16,12 @@ from remit.assistants.monitor.fragments import recover_written
 from remit.assistants.records import Protection, Protections, WrittenFile
 from remit.errors import RemitError
 
-__all__ = ["Retokened", "replace_tokens"]
+__all__ = ["TokenReplacement", "replace_tokens"]
 
 _SECRETS: Final = ("token", "proof")
 
 
-class Retokened(NamedTuple):
+class TokenReplacement(NamedTuple):
     """The result for one protection."""
 
     protection: Protection
@@ -31,7 +31,7 @@ class Retokened(NamedTuple):
     why: str = ""
 
 
-def replace_tokens(protections: Protections, secrets: Callable[[str], Mapping[str, str]]) -> list[Retokened]:
+def replace_tokens(protections: Protections, secrets: Callable[[str], Mapping[str, str]]) -> list[TokenReplacement]:
     """Replace the secrets of all protections. `secrets` maps old to new secrets, given a protection id."""
     with protections.locked():
         return [
@@ -40,7 +40,7 @@ def replace_tokens(protections: Protections, secrets: Callable[[str], Mapping[st
         ]
 
 
-def _replace_in(protections: Protections, protection: Protection, secrets: Mapping[str, str]) -> Retokened:
+def _replace_in(protections: Protections, protection: Protection, secrets: Mapping[str, str]) -> TokenReplacement:
     try:
         wire = protections.wire(protection.id)
         if wire is not None:
@@ -57,8 +57,8 @@ def _replace_in(protections: Protections, protection: Protection, secrets: Mappi
         for written, found in holding:
             replace_file(found, files[written.path][1])
     except RemitError as error:
-        return Retokened(protection, (), str(error))
-    return Retokened(protection, tuple(files))
+        return TokenReplacement(protection, (), str(error))
+    return TokenReplacement(protection, tuple(files))
 
 
 def _files_with(written: WrittenFile, token: str) -> list[FileSnapshot]:

@@ -26,7 +26,7 @@ from remit.assistants.install.jsonedit import add_entries, remove_at, remove_ent
 from remit.assistants.install.jsontext import BOM
 from remit.assistants.install.plan import Entry, Member
 from remit.assistants.install.tomltext import add_block
-from remit.assistants.records import ANY_ID, FileKind, WrittenFile
+from remit.assistants.records import PROTECTION_ID, FileKind, WrittenFile
 from remit.claims.strictjson import JSON, parse_json
 from remit.errors import FieldInvalid, InputError
 
@@ -292,7 +292,7 @@ def _parse_toml(data: bytes) -> JSON:
 
 def _check_id_count(text: str) -> None:
     """Reject a file with very many protection ids: it was crafted to make removing them slow."""
-    if sum(1 for _ in islice(ANY_ID.finditer(text), _MAX_IDS + 1)) > _MAX_IDS:
+    if sum(1 for _ in islice(PROTECTION_ID.finditer(text), _MAX_IDS + 1)) > _MAX_IDS:
         raise FieldInvalid("names too many protections")
 
 

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol, final
 from remit.assistants.monitor.restorer import Gap, SettingsRestorer, Tampering
 from remit.assistants.monitor.stop import ProcessStopper, StoppedProcess
 from remit.assistants.records import Protection, Protections
-from remit.governor.statements import Declare
-from remit.governor.tampering import EndTampered
+from remit.governor.statements import RecordStatement
+from remit.governor.tampering import RevokeTamperedSessions
 from remit.server.log import logger
 
 __all__ = ["GovernorRunner", "SettingsMonitor"]
@@ -57,7 +57,7 @@ class SettingsMonitor:
         self._restorer = SettingsRestorer(protections, obstacle, self._log_once, reads)
         self._stopper = ProcessStopper()
         self._governor = governor
-        self._statements: deque[Declare] = deque(maxlen=_MAX_STATEMENTS)
+        self._statements: deque[RecordStatement] = deque(maxlen=_MAX_STATEMENTS)
         # Tampering whose sessions are still to be ended, by protection id.
         self._to_end: dict[str, Tampering] = {}
         # The ids of protections whose tampering was handled already.
@@ -125,7 +125,9 @@ class SettingsMonitor:
             try:
                 while self._to_end:
                     protection_id, tampering = next(iter(self._to_end.items()))
-                    sessions = self._governor.run(EndTampered(protection_id, tampering.protection.generation))
+                    sessions = self._governor.run(
+                        RevokeTamperedSessions(protection_id, tampering.protection.generation)
+                    )
                     self._to_end.pop(protection_id)
                     self._statements.append(_sessions_ended_statement(tampering, sessions))
                 while self._statements:
@@ -134,7 +136,7 @@ class SettingsMonitor:
                 self._log_once(error)
                 self._closed.wait(_WAIT_S)
 
-    def _sign_one(self, statement: Declare) -> None:
+    def _sign_one(self, statement: RecordStatement) -> None:
         try:
             self._governor.run(statement)
         except Exception:
@@ -148,12 +150,12 @@ class SettingsMonitor:
             logger().error("keeper_failed", exc_info=error)
 
 
-def _gap_statement(gap: Gap) -> Declare:
+def _gap_statement(gap: Gap) -> RecordStatement:
     """Return the statement about settings that were missing, and whether they were restored."""
     protection, missing = gap.protection, ", ".join(gap.missing)
     result = "it was put back" if gap.put_back else f"it was not put back: {gap.why}"
     replaced = f"; in its place was {'; '.join(gap.displaced)}" if gap.displaced else ""
-    return Declare(
+    return RecordStatement(
         tool=_TOOL,
         target=gap.path,
         report={
@@ -172,11 +174,11 @@ def _gap_statement(gap: Gap) -> Declare:
     )
 
 
-def _sessions_ended_statement(tampering: Tampering, sessions: tuple[str, ...]) -> Declare:
+def _sessions_ended_statement(tampering: Tampering, sessions: tuple[str, ...]) -> RecordStatement:
     """Return the statement about sessions that were ended because their protection was tampered with."""
     protection = tampering.protection
     what = f"its sessions were ended ({len(sessions)}), and it gets no new one"
-    return Declare(
+    return RecordStatement(
         tool=_TOOL,
         target=protection.id,
         report={
@@ -192,11 +194,11 @@ def _sessions_ended_statement(tampering: Tampering, sessions: tuple[str, ...]) -
     )
 
 
-def _process_statement(stopped: StoppedProcess) -> Declare:
+def _process_statement(stopped: StoppedProcess) -> RecordStatement:
     """Return the statement about a process that was stopped or could not be stopped."""
     protection = stopped.protection
     what = f"process {stopped.pid} of {protection.assistant} {stopped.how}"
-    return Declare(
+    return RecordStatement(
         tool=_TOOL,
         target=f"process {stopped.pid}",
         report={

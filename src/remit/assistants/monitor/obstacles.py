@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
-from remit.assistants.install.plan import Place, Wire
+from remit.assistants.install.plan import HookConnection, InstallTarget
 from remit.assistants.records import Protection
 from remit.assistants.registry import PLANNERS
 from remit.errors import InputError
 
-__all__ = ["obstacle_of", "read_for"]
+__all__ = ["files_to_watch", "find_obstacle"]
 
 
-def obstacle_of(protection: Protection, user_home: str | None, config: Callable[[str], str]) -> str:
+def find_obstacle(protection: Protection, user_home: str | None, config: Callable[[str], str]) -> str:
     """Describe what keeps the hooks of a protection from running. Empty if they run, or if there are no hooks.
 
     `config` takes the name of an environment variable and returns the settings folder that it names.
@@ -26,21 +26,21 @@ def obstacle_of(protection: Protection, user_home: str | None, config: Callable[
     return ""
 
 
-def read_for(protection: Protection, user_home: str | None, config: Callable[[str], str]) -> tuple[str, ...]:
-    """Return the files and folders that `obstacle_of` reads."""
+def files_to_watch(protection: Protection, user_home: str | None, config: Callable[[str], str]) -> tuple[str, ...]:
+    """Return the files and folders that `find_obstacle` reads."""
     planner = PLANNERS.get(protection.assistant)
     if planner is None or user_home is None or not protection.files:
         return ()
     return planner.reads(_target(protection, user_home, config(planner.variable)))
 
 
-def _target(protection: Protection, user_home: str, config: str) -> Place:
-    return Place(protection.level, protection.folder, user_home, config=config, version=protection.version)
+def _target(protection: Protection, user_home: str, config: str) -> InstallTarget:
+    return InstallTarget(protection.level, protection.folder, user_home, config=config, version=protection.version)
 
 
-def _placeholder_wire(protection: Protection) -> Wire:
+def _placeholder_wire(protection: Protection) -> HookConnection:
     """Return a wire without secrets or real paths, for a plan that is not carried out."""
-    return Wire(
+    return HookConnection(
         protection=protection.id,
         assistant=protection.assistant,
         url=f"{protection.hub_url}/v1/hooks/{protection.assistant}/{protection.id}",

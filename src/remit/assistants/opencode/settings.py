@@ -12,7 +12,16 @@ from typing import Final
 
 from remit.assistants.install.advice import in_folder, not_protected, protected
 from remit.assistants.install.machine import PUBLIC
-from remit.assistants.install.plan import Entry, FileChange, JsonEdit, Level, OwnFile, Place, Plan, Wire
+from remit.assistants.install.plan import (
+    Entry,
+    FileChange,
+    HookConnection,
+    InstallTarget,
+    JsonEdit,
+    Level,
+    OwnFile,
+    Plan,
+)
 from remit.errors import FieldInvalid
 
 __all__ = ["OpencodePlanner", "plugin_text"]
@@ -34,11 +43,11 @@ class OpencodePlanner:
     variable = "XDG_CONFIG_HOME"
     levels: tuple[Level, ...] = ("local", "user", "managed")
 
-    def reads(self, target: Place) -> tuple[str, ...]:  # noqa: ARG002 - part of the interface
+    def reads(self, target: InstallTarget) -> tuple[str, ...]:  # noqa: ARG002 - part of the interface
         """Return nothing: no settings file keeps plugins from running."""
         return ()
 
-    def plan(self, target: Place, wire: Wire) -> Plan:
+    def plan(self, target: InstallTarget, wire: HookConnection) -> Plan:
         """Return the plan for a target."""
         return Plan(
             form="plugin",
@@ -50,13 +59,13 @@ class OpencodePlanner:
         )
 
 
-def plugin_text(wire: Wire) -> str:
+def plugin_text(wire: HookConnection) -> str:
     """Return the source of the plugin for a protection."""
     template = files(__package__).joinpath(_TEMPLATE).read_text(encoding="utf-8")
     return template.replace("@PROTECTION@", wire.protection).replace('"@WIRE@"', json.dumps(wire.path))
 
 
-def _changes(target: Place, wire: Wire) -> tuple[FileChange, ...]:
+def _changes(target: InstallTarget, wire: HookConnection) -> tuple[FileChange, ...]:
     if target.level != "managed":
         return (OwnFile(str(_plugins(target) / f"{_name(wire)}.js"), plugin_text(wire)),)
     folder = _machine(target)
@@ -67,23 +76,23 @@ def _changes(target: Place, wire: Wire) -> tuple[FileChange, ...]:
     )
 
 
-def _name(wire: Wire) -> str:
+def _name(wire: HookConnection) -> str:
     return f"remit-{wire.protection}"
 
 
-def _steps(target: Place) -> tuple[str, ...]:
+def _steps(target: InstallTarget) -> tuple[str, ...]:
     if not in_folder(target):
         return ()
     return ("Keep .opencode/plugin/remit-*.js out of version control: it names a file of this machine",)
 
 
-def _guards(target: Place) -> tuple[str, ...]:
+def _guards(target: InstallTarget) -> tuple[str, ...]:
     names = (".opencode", "opencode.json", "opencode.jsonc")
     here = (str(Path(target.folder, name)) if target.folder else f"**/{name}" for name in names)
     return (str(_user(target)), *here, str(_machine(target)))
 
 
-def _plugins(target: Place) -> Path:
+def _plugins(target: InstallTarget) -> Path:
     if not in_folder(target):
         return _user(target) / "plugin"
     if target.folder is None:
@@ -91,10 +100,10 @@ def _plugins(target: Place) -> Path:
     return Path(target.folder, ".opencode", "plugin")
 
 
-def _user(target: Place) -> Path:
+def _user(target: InstallTarget) -> Path:
     return Path(target.config or Path(target.user_home, ".config"), "opencode")
 
 
-def _machine(target: Place) -> Path:
+def _machine(target: InstallTarget) -> Path:
     usual = "/Library/Application Support/opencode" if sys.platform == "darwin" else "/etc/opencode"
     return Path(target.managed or usual)

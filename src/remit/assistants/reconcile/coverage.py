@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from remit.assistants.reconcile.calls import Call, Outcome
-from remit.claims.receipt import Receipt, SignedReceipt, named_tool
+from remit.claims.receipt import Receipt, SignedReceipt, receipt_tool_name
 from remit.claims.strictjson import JSON
-from remit.policy.evidence import CALL
+from remit.policy.evidence import CALL_MEASUREMENT
 
 __all__ = [
     "Coverage",
     "Difference",
-    "Mismatched",
+    "MismatchedReceipt",
     "SignedDecision",
     "build_report",
     "compare",
@@ -59,7 +59,7 @@ class SignedDecision(NamedTuple):
     bound: bool = False
 
 
-class Mismatched(NamedTuple):
+class MismatchedReceipt(NamedTuple):
     """A call, a receipt with its id that is not about this call, and how they differ."""
 
     call: Call
@@ -84,7 +84,7 @@ class Coverage(NamedTuple):
     unreceipted: tuple[Call, ...] = ()
     refused_but_run: tuple[Call, ...] = ()
     # With a receipt that has their id but is about another call.
-    mismatched: tuple[Mismatched, ...] = ()
+    mismatched: tuple[MismatchedReceipt, ...] = ()
     # Not run according to the text of their result alone.
     unproven: tuple[Call, ...] = ()
     # Decisions on calls that are not in the transcripts of their session.
@@ -114,7 +114,7 @@ def find_decisions(chain: Iterable[SignedReceipt], assistant: str, session: str)
 
 
 def _parse_decision(claims: Receipt, assistant: str, session: str) -> Iterator[SignedDecision]:
-    measured = claims.measurements.get(CALL) if claims.measurements else None
+    measured = claims.measurements.get(CALL_MEASUREMENT) if claims.measurements else None
     name, call_id, *rest = [*(measured.description or "").split(" "), "", ""] if measured else ("", "")
     if name == assistant and call_id and claims.internal_denial_code not in _FINDINGS:
         modes = [part.removeprefix(_PERMISSION_MODE) for part in rest if part.startswith(_PERMISSION_MODE)]
@@ -143,13 +143,13 @@ def compare(
     decisions_by_id = _by_id((one.call_id, one) for one in decisions)
     records_by_id = _by_id((call.id, call) for call in calls)
     found: dict[_CallStatus, list[Call]] = {status: [] for status in get_args(_CallStatus)}
-    known, mismatched = dict[str, SignedDecision](), list[Mismatched]()
+    known, mismatched = dict[str, SignedDecision](), list[MismatchedReceipt]()
     for call_id, records in records_by_id.items():
-        call, others = _most_significant(records), list[Mismatched]()
+        call, others = _most_significant(records), list[MismatchedReceipt]()
         for one in decisions_by_id.get(call_id, ()):
             differs = _differences(records, one)
             if differs:
-                others.append(Mismatched(call, one.receipt_id, differs))
+                others.append(MismatchedReceipt(call, one.receipt_id, differs))
             else:
                 known[call_id] = one
         status = _classify(call, known.get(call_id), (since or {}).get(call.session, ""), has_others=bool(others))
@@ -197,7 +197,7 @@ def _differences(records: Sequence[Call], decision: SignedDecision) -> tuple[Dif
     """
     differs: dict[Difference, bool] = {
         "session": all(call.session != decision.session for call in records),
-        "tool": any(named_tool(call.hook_tool) not in ("", decision.tool) for call in records),
+        "tool": any(receipt_tool_name(call.hook_tool) not in ("", decision.tool) for call in records),
         "arguments": any(
             call.hook_arguments and decision.arguments not in (call.hook_arguments, call.absolute_arguments)
             for call in records

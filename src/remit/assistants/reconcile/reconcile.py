@@ -3,23 +3,23 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from remit.assistants.doctor.evidence import Governed, load_decisions
+from remit.assistants.doctor.evidence import GovernedSession, load_decisions
 from remit.assistants.reconcile.calls import Transcript
 from remit.assistants.reconcile.coverage import Coverage, build_report, compare, summarize
-from remit.assistants.reconcile.selection import Selected
+from remit.assistants.reconcile.selection import SelectedTranscripts
 from remit.claims.keys import Keyring
 from remit.claims.strictjson import JSON
-from remit.governor.statements import Declare
-from remit.ledger.port import Reader
+from remit.governor.statements import RecordStatement
+from remit.ledger.store import Reader
 
-__all__ = ["RECONCILE", "Reconciled", "hold_against"]
+__all__ = ["RECONCILE", "Reconciliation", "reconcile_transcripts"]
 
 RECONCILE: Final = "remit.reconcile"
 _GAP: Final = "coverage_gap"
 _UNPROVEN: Final = "coverage_unproven"
 
 
-class Reconciled(NamedTuple):
+class Reconciliation(NamedTuple):
     """The result of a reconciliation."""
 
     assistant: str
@@ -65,7 +65,7 @@ class Reconciled(NamedTuple):
             "broken": list(self.broken),
         }
 
-    def statement(self) -> Declare:
+    def statement(self) -> RecordStatement:
         """Return the statement to sign."""
         code, reason = "", "every call that was begun has a receipt"
         if self.has_gaps:
@@ -73,12 +73,12 @@ class Reconciled(NamedTuple):
         elif not self.is_full:
             code = _UNPROVEN
             reason = "that calls without a receipt of their own refusal did not run is the transcript's word alone"
-        return Declare(RECONCILE, self.assistant, self.report(), code, reason, summarize(self.coverage))
+        return RecordStatement(RECONCILE, self.assistant, self.report(), code, reason, summarize(self.coverage))
 
 
-def hold_against(
-    reader: Reader, keyring: Keyring, assistant: str, governed: Sequence[Governed], selected: Selected
-) -> Reconciled:
+def reconcile_transcripts(
+    reader: Reader, keyring: Keyring, assistant: str, governed: Sequence[GovernedSession], selected: SelectedTranscripts
+) -> Reconciliation:
     """Compare the selected transcripts with the sessions in the ledger."""
     names = {one.session for one in selected.transcripts}
     first, rest = _split_by_name(governed, names)
@@ -89,9 +89,11 @@ def hold_against(
         # Another session may have a receipt for the same call id, which the result then names.
         further = load_decisions(reader, rest, assistant, keyring)
         coverage = compare(calls, [*further.decisions, *loaded.decisions], selected.since)
-    return Reconciled(assistant, coverage, selected.transcripts, selected.missing, loaded.broken)
+    return Reconciliation(assistant, coverage, selected.transcripts, selected.missing, loaded.broken)
 
 
-def _split_by_name(governed: Sequence[Governed], names: set[str]) -> tuple[list[Governed], list[Governed]]:
+def _split_by_name(
+    governed: Sequence[GovernedSession], names: set[str]
+) -> tuple[list[GovernedSession], list[GovernedSession]]:
     first = [one for one in governed if one.name in names]
     return first, [one for one in governed if one.name not in names]

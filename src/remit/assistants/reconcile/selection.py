@@ -9,20 +9,20 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
-from remit.assistants.doctor.evidence import Governed
+from remit.assistants.doctor.evidence import GovernedSession
 from remit.assistants.reconcile.calls import Call, Transcript, TranscriptReader
 from remit.assistants.records import Protection
 from remit.errors import FieldInvalid, StateMissing
-from remit.governor.clock import timestamp
+from remit.governor.clock import format_timestamp
 
-__all__ = ["Selected", "named", "of_ledger"]
+__all__ = ["SelectedTranscripts", "select_by_path", "select_from_ledger"]
 
 # The session ids of assistants are UUIDs, and file names end in them.
 _ID_LENGTH: Final = 36
 _SECOND: Final = len("2000-01-01T00:00:00")
 
 
-class Selected(NamedTuple):
+class SelectedTranscripts(NamedTuple):
     """The selected transcripts."""
 
     transcripts: tuple[Transcript, ...]
@@ -39,23 +39,23 @@ class _Protected(NamedTuple):
     since: str
 
 
-def named(
+def select_by_path(
     reader: TranscriptReader,
     paths: Sequence[Path],
-    governed: Sequence[Governed],
+    governed: Sequence[GovernedSession],
     protections: Mapping[str, Protection],
-) -> Selected:
+) -> SelectedTranscripts:
     """Select the transcripts at these paths."""
-    return Selected(tuple(reader.read(path) for path in paths), (), _since(governed, protections))
+    return SelectedTranscripts(tuple(reader.read(path) for path in paths), (), _since(governed, protections))
 
 
-def of_ledger(
+def select_from_ledger(
     reader: TranscriptReader,
     config: Path,
-    governed: Sequence[Governed],
-    recent: Sequence[Governed],
+    governed: Sequence[GovernedSession],
+    recent: Sequence[GovernedSession],
     protections: Mapping[str, Protection],
-) -> Selected:
+) -> SelectedTranscripts:
     """Select the transcripts of recent sessions, and all others of protected folders.
 
     A session without permitted calls, such as one of a canary, need not have a transcript.
@@ -67,7 +67,7 @@ def of_ledger(
         missing += [one.name] if one.has_permitted and not found else []
     protected = [_Protected(one.folder, _protected_since(one, governed)) for one in protections.values()]
     others = _others(reader, config, protected, read.keys())
-    return Selected((*read.values(), *others), tuple(missing), _since(governed, protections))
+    return SelectedTranscripts((*read.values(), *others), tuple(missing), _since(governed, protections))
 
 
 def _read(reader: TranscriptReader, path: Path) -> Transcript:
@@ -78,18 +78,20 @@ def _read(reader: TranscriptReader, path: Path) -> Transcript:
         return Transcript(str(path), path.stem[-_ID_LENGTH:], (), bad_lines=1)
 
 
-def _protected_since(protection: Protection, governed: Sequence[Governed]) -> str:
+def _protected_since(protection: Protection, governed: Sequence[GovernedSession]) -> str:
     """Return the start of protection of a folder: a protection that was renewed has earlier sessions."""
-    started = (timestamp(one.started_ms) for one in governed if one.protection == protection.id)
+    started = (format_timestamp(one.started_ms) for one in governed if one.protection == protection.id)
     return min([protection.made_at, *started])
 
 
-def _since(governed: Sequence[Governed], protections: Mapping[str, Protection]) -> dict[str, str]:
+def _since(governed: Sequence[GovernedSession], protections: Mapping[str, Protection]) -> dict[str, str]:
     """Return the start of protection for each session. It may be before the start of the session in the ledger."""
     since = dict[str, str]()
     for one in governed:
         made = [protections[one.protection].made_at] if one.protection in protections else []
-        since[one.name] = min([timestamp(one.started_ms), *made, *([since[one.name]] if one.name in since else [])])
+        since[one.name] = min(
+            [format_timestamp(one.started_ms), *made, *([since[one.name]] if one.name in since else [])]
+        )
     return since
 
 
@@ -114,7 +116,7 @@ def _others(
 def _changed_at(path: Path) -> str:
     """Return the modification time of a file in the format of receipts; empty if it is gone."""
     try:
-        return timestamp(path.stat().st_mtime_ns // 1_000_000)
+        return format_timestamp(path.stat().st_mtime_ns // 1_000_000)
     except OSError:
         return ""
 

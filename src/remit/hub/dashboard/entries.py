@@ -11,12 +11,12 @@ from msgspec import UNSET
 from remit.claims.chain import step_id
 from remit.claims.receipt import Receipt, SignedReceipt
 from remit.errors import TokenError
-from remit.governor.means import Means
+from remit.governor.context import Context
 from remit.governor.receipts import GOVERNOR, clip
 from remit.hub.dashboard.formatting import FormattedTime, TimeFormatter
 from remit.hub.dashboard.labels import FINDINGS, NOT_GENUINE, RECORDED, VERDICTS, Badge, describe_fault
-from remit.ledger.records import Kept
-from remit.policy.evidence import EFFECTS, REMEDY
+from remit.ledger.records import StoredReceipt
+from remit.policy.evidence import EFFECTS_MEASUREMENT, REMEDY_MEASUREMENT
 
 __all__ = ["CheckedReceipt", "ReceiptEntry", "badge_of", "build_entry", "check_receipt", "measurement_text"]
 
@@ -29,7 +29,7 @@ _MISPLACED: Final = "row_mismatch"
 class CheckedReceipt(NamedTuple):
     """A stored receipt with its verified form, or with the code of its fault."""
 
-    kept: Kept
+    kept: StoredReceipt
     receipt: SignedReceipt | None
     fault: str = ""
 
@@ -55,7 +55,7 @@ class ReceiptEntry(NamedTuple):
         return self.when is not None
 
 
-def check_receipt(means: Means, kept: Kept) -> CheckedReceipt:
+def check_receipt(means: Context, kept: StoredReceipt) -> CheckedReceipt:
     """Verify a stored receipt, and that its claims match its row."""
     try:
         receipt = means.receipt(kept.token)
@@ -84,8 +84,8 @@ def build_entry(checked: CheckedReceipt, times: TimeFormatter) -> ReceiptEntry:
         clip(claims.tool, _TOOL),
         clip(claims.target, _TARGET),
         claims.internal_denial_code or "",
-        clip(measurement_text(claims, REMEDY), _REASON),
-        clip(measurement_text(claims, EFFECTS), _REASON),
+        clip(measurement_text(claims, REMEDY_MEASUREMENT), _REASON),
+        clip(measurement_text(claims, EFFECTS_MEASUREMENT), _REASON),
     )
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import tzinfo
 from typing import Any, Final, NamedTuple
 
-from remit.governor.means import UseCaseRunner
+from remit.governor.context import UseCaseRunner
 from remit.governor.verification import VerificationState
 from remit.hub.commit_failures import CommitFailureTracker
 from remit.hub.dashboard.chart import RANGES
@@ -14,7 +14,7 @@ from remit.hub.dashboard.formatting import TimeFormatter
 from remit.hub.dashboard.page_reader import PageReader
 from remit.hub.dashboard.paging import Links, is_live, parse_choice, parse_position
 from remit.hub.dashboard.render import HEADERS, MEDIA_TYPE, REFRESH_S, render
-from remit.server.routes import Plain, Request
+from remit.server.routes import BytesResponse, Request
 
 __all__ = ["DashboardHandlers"]
 
@@ -55,7 +55,7 @@ class DashboardHandlers:
         """Stop the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def overview(self, request: Request) -> Plain:
+    async def overview(self, request: Request) -> BytesResponse:
         """Show alerts, active sessions, and recent denials."""
 
         def show(reader: PageReader) -> _Page:
@@ -67,7 +67,7 @@ class DashboardHandlers:
 
         return await self._respond(request, show)
 
-    async def sessions(self, request: Request) -> Plain:
+    async def sessions(self, request: Request) -> BytesResponse:
         """Show the sessions, newest first."""
 
         def show(reader: PageReader) -> _Page:
@@ -77,7 +77,7 @@ class DashboardHandlers:
 
         return await self._respond(request, show)
 
-    async def session(self, request: Request) -> Plain:
+    async def session(self, request: Request) -> BytesResponse:
         """Show one session and its chain."""
 
         def show(reader: PageReader) -> _Page:
@@ -90,7 +90,7 @@ class DashboardHandlers:
 
         return await self._respond(request, show)
 
-    async def receipt(self, request: Request) -> Plain:
+    async def receipt(self, request: Request) -> BytesResponse:
         """Show all claims of one receipt."""
 
         def show(reader: PageReader) -> _Page:
@@ -100,7 +100,7 @@ class DashboardHandlers:
 
         return await self._respond(request, show)
 
-    async def denials(self, request: Request) -> Plain:
+    async def denials(self, request: Request) -> BytesResponse:
         """Show the denial codes, each with its number of denials."""
 
         def show(reader: PageReader) -> _Page:
@@ -108,7 +108,7 @@ class DashboardHandlers:
 
         return await self._respond(request, show)
 
-    async def denials_of(self, request: Request) -> Plain:
+    async def denials_of(self, request: Request) -> BytesResponse:
         """Show the denials with one code."""
 
         def show(reader: PageReader) -> _Page:
@@ -118,10 +118,10 @@ class DashboardHandlers:
 
         return await self._respond(request, show)
 
-    async def _respond(self, request: Request, show: Callable[[PageReader], _Page]) -> Plain:
+    async def _respond(self, request: Request, show: Callable[[PageReader], _Page]) -> BytesResponse:
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._render, request.query, show)
 
-    def _render(self, query: Mapping[str, str], show: Callable[[PageReader], _Page]) -> Plain:
+    def _render(self, query: Mapping[str, str], show: Callable[[PageReader], _Page]) -> BytesResponse:
         live = is_live(query)
         means = self._governor.means
         now = means.clock.now()
@@ -141,4 +141,4 @@ class DashboardHandlers:
             now=TimeFormatter(now.wall_s, self._zone).when(now.wall_s),
         )
         refresh = ((b"refresh", str(REFRESH_S).encode()),) if live and renews else ()
-        return Plain(content, MEDIA_TYPE, (*HEADERS, *refresh))
+        return BytesResponse(content, MEDIA_TYPE, (*HEADERS, *refresh))

@@ -12,7 +12,7 @@ from remit.claims.bookmark import verify_bookmark
 from remit.claims.mission import Mission
 from remit.errors import BrokenChain, ReceiptNotFound, RemitError, RouteNotFound, SessionNotFound, StateCorrupt
 from remit.governor.clock import Moment
-from remit.governor.means import Means
+from remit.governor.context import Context
 from remit.governor.verification import VerificationState
 from remit.hub.commit_failures import CommitFailureTracker
 from remit.hub.dashboard.chart import RANGES, build_chart, first_minute
@@ -44,7 +44,7 @@ from remit.hub.dashboard.views import (
     SessionPage,
     SessionsPage,
 )
-from remit.ledger.records import CodeCount, Kept, MinuteCount, Numbered, Session
+from remit.ledger.records import CodeCount, IndexedReceipt, MinuteCount, Session, StoredReceipt
 from remit.policy.engines import DENIALS
 
 __all__ = ["PageReader"]
@@ -60,7 +60,7 @@ class PageReader:
 
     def __init__(
         self,
-        means: Means,
+        means: Context,
         verification: VerificationState,
         failures: CommitFailureTracker,
         now: Moment,
@@ -123,9 +123,9 @@ class PageReader:
         failure = self._failures.failure
         return f"{self._times.when(failure.since).clock} ({failure.reason})" if failure else ""
 
-    def _recent_cards(self, newest: Iterable[Numbered], started: Iterable[Session]) -> tuple[SessionCard, ...]:
+    def _recent_cards(self, newest: Iterable[IndexedReceipt], started: Iterable[Session]) -> tuple[SessionCard, ...]:
         """Return the sessions with the newest receipts, and after them those that were started last."""
-        last: dict[str, Kept] = {}
+        last: dict[str, StoredReceipt] = {}
         for one in newest:
             last.setdefault(one.kept.session_id, one.kept)
         known = {session.id: session for session in started}
@@ -151,7 +151,7 @@ class PageReader:
             count += 1
         return count
 
-    def _describe_last(self, newest: list[Numbered]) -> str:
+    def _describe_last(self, newest: list[IndexedReceipt]) -> str:
         if not newest:
             return "No call was decided on yet."
         when = self._entry(newest[0].kept).when
@@ -217,7 +217,7 @@ class PageReader:
             _decision_of(checked),
         )
 
-    def _neighbour(self, kept: Kept, step: int) -> str | None:
+    def _neighbour(self, kept: StoredReceipt, step: int) -> str | None:
         wanted = kept.seq + step
         found = self._reader.receipts(kept.session_id, after=wanted - 1, limit=1) if wanted > 0 else []
         return found[0].receipt_id if found and found[0].seq == wanted else None
@@ -239,7 +239,7 @@ class PageReader:
         page = found[:PAGE_SIZE]
         return DenialPage(reason, self._denials(page), _pager(len(found), before, page[-1].number if page else None))
 
-    def _denials(self, found: Iterable[Numbered]) -> tuple[Denial, ...]:
+    def _denials(self, found: Iterable[IndexedReceipt]) -> tuple[Denial, ...]:
         titles: dict[str, str] = {}
         denials: list[Denial] = []
         for one in found:
@@ -256,17 +256,17 @@ class PageReader:
             raise SessionNotFound("no session has this id")
         return session
 
-    def _check(self, kept: Kept) -> CheckedReceipt:
+    def _check(self, kept: StoredReceipt) -> CheckedReceipt:
         """Verify a receipt; report a fault to the verifier, so that every page shows it."""
         checked = check_receipt(self._means, kept)
         if checked.receipt is None:
             self._verification.report(kept.session_id, BrokenChain(kept.seq - 1, checked.fault, "it is not genuine"))
         return checked
 
-    def _entry(self, kept: Kept) -> ReceiptEntry:
+    def _entry(self, kept: StoredReceipt) -> ReceiptEntry:
         return build_entry(self._check(kept), self._times)
 
-    def _card(self, session: Session, last: Kept | None = None) -> SessionCard:
+    def _card(self, session: Session, last: StoredReceipt | None = None) -> SessionCard:
         entry = self._entry(last) if last else None
         return build_card(
             session,

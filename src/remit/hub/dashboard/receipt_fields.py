@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 from msgspec import UNSET, to_builtins
 
 from remit.claims.receipt import Digest, LineageBudgetDelta, Measurement, Receipt, SignedReceipt
-from remit.claims.shapes import encode
+from remit.claims.types import encode
 from remit.governor.receipts import clip
 from remit.hub.dashboard.entries import measurement_text
 from remit.hub.dashboard.formatting import TimeFormatter, format_duration, format_number
 from remit.hub.dashboard.labels import PUBLIC_REASONS, meaning_of
-from remit.policy.evidence import EFFECTS, REMEDY
+from remit.policy.evidence import EFFECTS_MEASUREMENT, REMEDY_MEASUREMENT
 
 __all__ = ["Field", "FieldGroup", "field_groups"]
 
@@ -58,7 +58,7 @@ def _decision(claims: Receipt) -> Iterator[Field]:
     if claims.public_denial_reason:
         public = PUBLIC_REASONS[claims.public_denial_reason]
         yield Field("What others are told", f"{public} ({claims.public_denial_reason})")
-    if remedy := measurement_text(claims, REMEDY):
+    if remedy := measurement_text(claims, REMEDY_MEASUREMENT):
         yield Field("What would have helped", remedy)
     for decision in claims.policy_decisions:
         took = f" in {decision.eval_ms:g} ms" if decision.eval_ms is not UNSET else ""
@@ -70,7 +70,7 @@ def _decision(claims: Receipt) -> Iterator[Field]:
 def _call(claims: Receipt) -> Iterator[Field]:
     yield Field("Tool", claims.tool, "code")
     yield Field("Target", claims.target, "code")
-    if effects := measurement_text(claims, EFFECTS):
+    if effects := measurement_text(claims, EFFECTS_MEASUREMENT):
         yield Field("Effects", effects)
     yield Field("Action class", claims.action_class)
     yield Field("Resource family", claims.resource_family)
@@ -94,7 +94,10 @@ def _evidence(claims: Receipt) -> Iterator[Field]:
     if claims.result_hash is not UNSET:
         yield Field("Digest of the content", _digest(claims.result_hash), "code")
     for name, measurement in (claims.measurements or {}).items():
-        yield Field(name, _describe_measurement(measurement, with_description=name not in (EFFECTS, REMEDY)))
+        yield Field(
+            name,
+            _describe_measurement(measurement, with_description=name not in (EFFECTS_MEASUREMENT, REMEDY_MEASUREMENT)),
+        )
 
 
 def _budget(claims: Receipt) -> Iterator[Field]:

@@ -8,13 +8,13 @@ import msgspec
 
 from remit.claims.mission import EVERYTHING, Mission
 from remit.governor.clock import Moment
-from remit.governor.lifecycle import standing_of, touched
+from remit.governor.lifecycle import count_elapsed, session_status
 from remit.governor.receipts import clip
-from remit.governor.verification import Progress
+from remit.governor.verification import SessionProgress
 from remit.hub.dashboard.entries import ReceiptEntry
 from remit.hub.dashboard.formatting import FormattedTime, TimeFormatter, format_duration, format_number
 from remit.hub.dashboard.labels import STATES, Badge, describe_fault
-from remit.ledger.records import NOTES_KEPT, Note, Session, Source, Switches
+from remit.ledger.records import MAX_NOTES, EventNote, LedgerState, Session, Source
 
 __all__ = [
     "BudgetBar",
@@ -100,14 +100,14 @@ def build_card(
     *,
     mission: Mission | None,
     source: Source | None,
-    switches: Switches,
+    switches: LedgerState,
     now: Moment,
     times: TimeFormatter,
-    progress: Progress,
+    progress: SessionProgress,
     last: ReceiptEntry | None = None,
 ) -> SessionCard:
     """Return the card of a session as of now. Without a mission, its passport does not verify."""
-    session = touched(session, now)
+    session = count_elapsed(session, now)
     return SessionCard(
         id=session.id,
         number=session.number,
@@ -147,8 +147,8 @@ def _describe_source(text: Mapping[str, str]) -> str:
     return " · ".join(parts) or _PROXY
 
 
-def _state(session: Session, switches: Switches) -> Badge:
-    refusal = session.cause or (standing_of(session, switches).refusal if session.state == "active" else "")
+def _state(session: Session, switches: LedgerState) -> Badge:
+    refusal = session.cause or (session_status(session, switches).refusal if session.state == "active" else "")
     if session.state == "active" or refusal in ("kill_switch", "protection_tampered"):
         return STATES.get(refusal or "active", STATES["revoked"])
     return STATES[session.state]
@@ -184,7 +184,7 @@ def _share(part: int, whole: int) -> float:
     return round(min(_FULL, _FULL * part / whole), 2) if whole > 0 else _FULL
 
 
-def chain_status(session: Session, progress: Progress, times: TimeFormatter) -> ChainStatus:
+def chain_status(session: Session, progress: SessionProgress, times: TimeFormatter) -> ChainStatus:
     """Return the state of the chain of a session, as far as it was verified."""
     fault = progress.fault
     if fault is not None:
@@ -204,7 +204,7 @@ def chain_status(session: Session, progress: Progress, times: TimeFormatter) -> 
 _BROKEN: Final = "Trust nothing from there on. “remit ledger check” says more, and a backup may have what is missing."
 
 
-def _verified(progress: Progress, times: TimeFormatter) -> str:
+def _verified(progress: SessionProgress, times: TimeFormatter) -> str:
     """Return the sentence for a chain that was verified in full."""
     text = f"Verified to receipt {format_number(progress.length)} of {format_number(progress.length)}"
     return f"{text}." if progress.at is None else f"{text}, at {times.when(progress.at).clock}."
@@ -228,13 +228,13 @@ def _clip_list(entries: tuple[str, ...]) -> tuple[str, ...]:
     return entries if rest <= 0 else (*entries[:_LISTED], f"and {rest} more")
 
 
-def review_actions(notes: list[Note]) -> tuple[ReviewAction, ...]:
+def review_actions(notes: list[EventNote]) -> tuple[ReviewAction, ...]:
     """Return the actions of a review, newest first. Notes are not signed: values of a wrong type are skipped."""
     actions = (action for note in reversed(notes) for action in reversed(_actions(note)))
-    return tuple(_review_action(action) for action in islice(actions, NOTES_KEPT))
+    return tuple(_review_action(action) for action in islice(actions, MAX_NOTES))
 
 
-def _actions(note: Note) -> list[Mapping[str, object]]:
+def _actions(note: EventNote) -> list[Mapping[str, object]]:
     try:
         text: Any = msgspec.json.decode(note.text)
     except msgspec.MsgspecError:

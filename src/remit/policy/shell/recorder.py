@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from remit.claims.shapes import SideEffectClass
+from remit.claims.types import SideEffectClass
 from remit.errors import ShellUnparsed
 from remit.policy.call import Effect
 from remit.policy.files import ResolvedPath, join, without_dots

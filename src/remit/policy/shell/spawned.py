@@ -7,7 +7,7 @@ a name, so that an incomplete list cannot look complete. `scope.py` decides whic
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
-from remit.policy.call import STOPPERS, Launched
+from remit.policy.call import STOPPERS, SpawnedProgram
 from remit.policy.files import LimitedFiles, join, without_dots
 from remit.policy.shell.state import Field
 
@@ -23,7 +23,7 @@ _CARRIERS: Final = frozenset((
 ))  # fmt: skip
 # Programs that start another one in the virtual environment of the project.
 _PROJECT_RUNNERS: Final = frozenset((("uv", "run"), ("poetry", "run"), ("pdm", "run"), ("pipenv", "run")))
-_NAMELESS: Final = Launched()
+_NAMELESS: Final = SpawnedProgram()
 _MAX_WORDS: Final = 16
 # Longer than any entry of a passport.
 _MAX_WORD: Final = 256
@@ -59,7 +59,7 @@ class _Started:
             words.append(field.text)
         return tuple(words)
 
-    def launched(self) -> Launched:
+    def launched(self) -> SpawnedProgram:
         words = self.words()
         if not words:
             return _NAMELESS
@@ -69,7 +69,7 @@ class _Started:
         if targets is None:
             stops = self.name in STOPPERS
             targets = tuple(field.text if field.kind == "exact" else None for field in self.rest) if stops else ()
-        return Launched(words, len(words) <= len(self.rest), plain, self.carriers, carrier, self.runs, targets)
+        return SpawnedProgram(words, len(words) <= len(self.rest), plain, self.carriers, carrier, self.runs, targets)
 
     def carriers_of(self, name: Field | None) -> _Carriers:
         """Return the words of all programs that start a program given by `name`, up to that name, outermost first."""
@@ -84,7 +84,7 @@ _State: TypeAlias = tuple[_Started | None, _Carriers]
 class SpawnedPrograms:
     """The started programs in order, and the one being judged.
 
-    They are converted to `Launched` on iteration only, because most passports name no programs.
+    They are converted to `SpawnedProgram` on iteration only, because most passports name no programs.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class SpawnedPrograms:
         self._current: _Started | None = None
         self._carriers: _Carriers = ()
 
-    def __iter__(self) -> Iterator[Launched]:
+    def __iter__(self) -> Iterator[SpawnedProgram]:
         """Yield each program once."""
         return iter(dict.fromkeys(started.launched() if started else _NAMELESS for started in self._started))
 
@@ -145,7 +145,7 @@ class SpawnedPrograms:
         self._current, self._carriers = state
 
     def builtin(self, name: str, fields: Sequence[Field], targets: tuple[str | None, ...] | None = None) -> None:
-        """Record a builtin that has effects of its own; `targets` as in `Launched`."""
+        """Record a builtin that has effects of its own; `targets` as in `SpawnedProgram`."""
         started = _Started(name, fields, self._carriers, None)
         started.targets = targets
         self._started.append(started)

@@ -13,19 +13,19 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta
 
-from remit.claims.shapes import Claims, Count, encode, shape
 from remit.claims.strictjson import parse_object
+from remit.claims.types import Claims, Count, convert, encode
 from remit.errors import InputError, LedgerInUse, RemitError, StateMissing
 from remit.ledger.home import Home
 
-__all__ = ["FOLDER", "Running", "ServiceName", "all_running", "load_running", "non_default_options", "run_file"]
+__all__ = ["FOLDER", "RunFile", "ServiceName", "all_running", "load_running", "non_default_options", "run_file"]
 
 FOLDER: Final = "run"
 ServiceName: TypeAlias = Literal["hub", "proxy"]
 _MAX_BYTES: Final = 64 * 1024
 
 
-class Running(Claims, frozen=True, kw_only=True):
+class RunFile(Claims, frozen=True, kw_only=True):
     """A running service: its URL, process id, start time, and the options that differ from the defaults."""
 
     listening: Annotated[str, Meta(max_length=2048)]
@@ -51,7 +51,7 @@ def run_file(home: Home, service: ServiceName, listening: str, asked: dict[str, 
     with home.folder(FOLDER) as folder, folder.locked(_lock_name(name)):
 
         def write() -> None:
-            running = Running(listening=listening, pid=pid, since_ms=time.time_ns() // 1_000_000, asked=asked)
+            running = RunFile(listening=listening, pid=pid, since_ms=time.time_ns() // 1_000_000, asked=asked)
             folder.replace(_file_name(name), encode(running))
 
         try:
@@ -61,12 +61,12 @@ def run_file(home: Home, service: ServiceName, listening: str, asked: dict[str, 
                 _clear(folder, name)
 
 
-def load_running(home: Home, service: ServiceName) -> Running | None:
+def load_running(home: Home, service: ServiceName) -> RunFile | None:
     """Return the running service of a home that was started last; None if none runs."""
     return max(all_running(home, service), key=lambda running: running.since_ms, default=None)
 
 
-def all_running(home: Home, service: ServiceName) -> list[Running]:
+def all_running(home: Home, service: ServiceName) -> list[RunFile]:
     """Return the running services of this name, and remove the run files of those that were killed."""
     try:
         folder = home.folder(FOLDER, create=False)
@@ -78,7 +78,7 @@ def all_running(home: Home, service: ServiceName) -> list[Running]:
         return [running for name, pid in found if (running := _load(folder, name, pid)) is not None]
 
 
-def _load(folder: Home, name: str, pid: int) -> Running | None:
+def _load(folder: Home, name: str, pid: int) -> RunFile | None:
     try:
         with folder.locked(_lock_name(name), wait=False):
             _clear(folder, name)
@@ -86,7 +86,7 @@ def _load(folder: Home, name: str, pid: int) -> Running | None:
     except LedgerInUse:
         data = folder.read(_file_name(name), max_bytes=_MAX_BYTES)
     try:
-        running = shape(Running, parse_object(data or b""))
+        running = convert(RunFile, parse_object(data or b""))
     except InputError:
         return None
     return running if running.pid == pid else None

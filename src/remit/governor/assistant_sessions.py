@@ -24,12 +24,12 @@ from msgspec import structs
 from remit.claims.mission import Mission
 from remit.errors import HookSecretWrong
 from remit.governor.clock import Moment
+from remit.governor.context import Context
 from remit.governor.lifecycle import TRANSITIONS, account_of, close, head_is_genuine, is_stopped, quarantine
-from remit.governor.means import Means
-from remit.governor.sessions import Started, refresh_and_save
-from remit.governor.sources import Reporter, StartFor
-from remit.ledger.port import Transaction
+from remit.governor.sessions import StartResult, refresh_and_save
+from remit.governor.sources import Reporter, StartSourceSession
 from remit.ledger.records import RESTORED, Session
+from remit.ledger.store import Transaction
 
 __all__ = [
     "GENERATION",
@@ -69,7 +69,7 @@ class _LastSession(NamedTuple):
             raise HookSecretWrong("the event does not contain the secret of its session")
 
 
-async def get_main_session(context: Means, reporter: Reporter) -> str:
+async def get_main_session(context: Context, reporter: Reporter) -> str:
     """Return the id of the last main session of an assistant, starting one if there is none."""
     name = context.sources.get(reporter.binding, "")
     if not name:
@@ -97,20 +97,20 @@ class ContinueAssistantSession:
 
     reporter: Reporter
 
-    async def run(self, context: Means) -> Started:
+    async def run(self, context: Context) -> StartResult:
         """Start a session if there is none, the last has ended, or `remit protect` was run again; else return the last.
 
         The transaction runs alone, because two processes must not both start a session.
         """
-        started: Started = await context.transact(lambda transaction: self._work(context, transaction), alone=True)
+        started: StartResult = await context.transact(lambda transaction: self._work(context, transaction), alone=True)
         context.note_source(self.reporter.binding, started.session.id)
         return started
 
-    def _work(self, context: Means, transaction: Transaction) -> Started:
+    def _work(self, context: Context, transaction: Transaction) -> StartResult:
         now = context.now
         last = _load_last(transaction, self.reporter)
         if last is None:
-            return StartFor(self.reporter).begin(context, transaction, now)
+            return StartSourceSession(self.reporter).begin(context, transaction, now)
         # Running `remit protect` again renews the limits, but does not release the secret.
         last.check_secret(self.reporter)
         is_outdated = last.is_outdated(self.reporter)
@@ -118,10 +118,10 @@ class ContinueAssistantSession:
         if not is_outdated:
             session = refresh_and_save(context, transaction, session, now)
             if session.state != _CONTINUED_STATE or last.stopped:
-                return Started(session, context.passport_of(session), existing=True)
+                return StartResult(session, context.passport_of(session), existing=True)
             if not head_is_genuine(context, transaction, session):
                 session = quarantine(context, transaction, session, now)
-                return Started(session, context.passport_of(session), existing=True)
+                return StartResult(session, context.passport_of(session), existing=True)
         # Write the row, so that a concurrent revocation conflicts with this transaction and sees the next session.
         transaction.put_session(session)
         mission = self._mission(context, session)
@@ -129,22 +129,22 @@ class ContinueAssistantSession:
             return self._continue_with_rest(context, transaction, mission, session, now)
         if session.state == "active" and session.cause != RESTORED:
             close(context, transaction, session, TRANSITIONS["end"], now)
-        return StartFor(self.reporter._replace(mission=mission)).begin(context, transaction, now)
+        return StartSourceSession(self.reporter._replace(mission=mission)).begin(context, transaction, now)
 
-    def _mission(self, context: Means, last: Session) -> Mission:
+    def _mission(self, context: Context, last: Session) -> Mission:
         """Return the mission in the folder of the last session."""
         placing = self.reporter.placing
         return self.reporter.mission if placing is None else placing.in_folder(context.passport_of(last).mission.cwd)
 
     def _continue_with_rest(
-        self, context: Means, transaction: Transaction, mission: Mission, last: Session, now: Moment
-    ) -> Started:
+        self, context: Context, transaction: Transaction, mission: Mission, last: Session, now: Moment
+    ) -> StartResult:
         # The remaining budget was checked against the last receipt; the passport limits a session without receipts.
         given = context.passport_of(last).mission
         calls = min(mission.max_tool_calls, given.max_tool_calls, account_of(last).remaining)
         left = min(mission.max_duration_s * 1000, given.max_duration_s * 1000, last.left_ms)
         mission = structs.replace(mission, max_tool_calls=calls, max_duration_s=max(1, -(-left // 1000)))
-        started = StartFor(self.reporter._replace(mission=mission)).begin(context, transaction, now)
+        started = StartSourceSession(self.reporter._replace(mission=mission)).begin(context, transaction, now)
         session = structs.replace(started.session, lifetime_ms=min(started.session.lifetime_ms, left))
         transaction.put_session(session)
         return started._replace(session=session)

@@ -1,6 +1,6 @@
 """The small types that signed claims are made of, and the way from strict JSON to a typed value.
 
-Keeps this invariant: a value of a claims type that comes from `shape` obeys every rule of its members. Types
+Keeps this invariant: a value of a claims type that comes from `convert` obeys every rule of its members. Types
 check nothing when they are built by hand, so signers read back what they are about to sign.
 """
 
@@ -33,11 +33,11 @@ __all__ = [
     "NumericDate",
     "Sha256Hex",
     "SideEffectClass",
-    "build_reader",
+    "build_decoder",
     "check_leap_second",
+    "convert",
     "encode",
-    "matching",
-    "shape",
+    "matches",
 ]
 
 # The rules of strings, as patterns that match from end to end.
@@ -59,7 +59,7 @@ _ZONE: Final = r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 DATE_TIME: Final = rf"{_DAY}[Tt]{_TIME}{_ZONE}"
 
 
-def matching(pattern: str) -> Meta:
+def matches(pattern: str) -> Meta:
     r"""Return the rule that a string matches `pattern` from end to end.
 
     With `\Z` and not `$`, which in Python, and in no other reader, lets a trailing newline through.
@@ -67,13 +67,13 @@ def matching(pattern: str) -> Meta:
     return Meta(pattern=rf"\A(?:{pattern})\Z")
 
 
-IdString: TypeAlias = Annotated[str, matching(ID_STRING)]
+IdString: TypeAlias = Annotated[str, matches(ID_STRING)]
 NonEmpty: TypeAlias = Annotated[str, Meta(min_length=1)]
-Base64Url: TypeAlias = Annotated[str, matching(BASE64URL)]
-Sha256Hex: TypeAlias = Annotated[str, matching(SHA256_HEX)]
-LowerHex: TypeAlias = Annotated[str, matching(r"[a-f0-9]{64}")]
-CounterName: TypeAlias = Annotated[str, matching(COUNTER_NAME)]
-DateTime: TypeAlias = Annotated[str, matching(DATE_TIME)]
+Base64Url: TypeAlias = Annotated[str, matches(BASE64URL)]
+Sha256Hex: TypeAlias = Annotated[str, matches(SHA256_HEX)]
+LowerHex: TypeAlias = Annotated[str, matches(r"[a-f0-9]{64}")]
+CounterName: TypeAlias = Annotated[str, matches(COUNTER_NAME)]
+DateTime: TypeAlias = Annotated[str, matches(DATE_TIME)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 NumericDate: TypeAlias = Count
 
@@ -105,7 +105,7 @@ _Kind = TypeVar("_Kind", bound=Claims)
 Choose: TypeAlias = Callable[[type, object], object]
 
 
-def shape(kind: type[_Kind], value: object, choose: Choose | None = None) -> _Kind:
+def convert(kind: type[_Kind], value: object, choose: Choose | None = None) -> _Kind:
     """Return `value`, read by `parse_json`, as a `kind`, or raise `FieldInvalid` for the member that is wrong.
 
     `choose` builds the members whose type is one of several; it gets the declared type and the value.
@@ -118,10 +118,10 @@ def shape(kind: type[_Kind], value: object, choose: Choose | None = None) -> _Ki
         raise FieldInvalid("holds half a character, or is nested too deep") from None
 
 
-def build_reader(kind: type[_Kind], choose: Choose | None = None) -> Callable[[bytes], _Kind]:
+def build_decoder(kind: type[_Kind], choose: Choose | None = None) -> Callable[[bytes], _Kind]:
     """Return what reads back our own encoding of a `kind`.
 
-    It has no duplicates or odd spellings to look for, so this takes half the time of the strict reader and `shape`.
+    It has no duplicates or odd spellings to look for, so this takes half the time of the strict reader and `convert`.
     """
     decoder = msgspec.json.Decoder(kind, dec_hook=choose)
 

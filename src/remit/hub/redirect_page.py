@@ -10,9 +10,9 @@ from typing import Final
 
 from remit.errors import StateMissing
 from remit.ledger.home import Home
-from remit.server.record import FOLDER
+from remit.server.run_files import FOLDER
 
-__all__ = ["OPENING_FILE", "clear_opening", "write_opening"]
+__all__ = ["OPENING_FILE", "remove_redirect_page", "write_redirect_page"]
 
 OPENING_FILE: Final = "open.html"
 _PAGE: Final = """<!doctype html>
@@ -24,14 +24,14 @@ _PAGE: Final = """<!doctype html>
 """
 
 
-def write_opening(home: Home, address: str) -> str:
+def write_redirect_page(home: Home, address: str) -> str:
     """Write a page that redirects to `address`, and return its `file:` URL."""
     with home.folder(FOLDER) as folder:
         folder.replace(OPENING_FILE, _PAGE.format(escape(address)).encode())
         return Path(folder.path_of(OPENING_FILE)).as_uri()
 
 
-def clear_opening(home: Home) -> None:
+def remove_redirect_page(home: Home) -> None:
     """Remove the page if it exists."""
     try:
         folder = home.folder(FOLDER, create=False)

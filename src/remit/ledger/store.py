@@ -22,18 +22,18 @@ from remit.ledger.records import (
     CodeCount,
     Delegation,
     EarlierRequest,
+    EventNote,
     IdempotencyKey,
-    Kept,
+    IndexedReceipt,
     KeyRecord,
+    LedgerState,
     LimitRecord,
     MinuteCount,
-    Note,
-    Numbered,
     Overview,
     PassportRegistration,
     Session,
     Source,
-    Switches,
+    StoredReceipt,
     UnsignedReceipt,
 )
 
@@ -69,25 +69,25 @@ class Reader(Protocol):
     def broken_count(self) -> int:
         """Return the number of sessions whose chain is broken."""
 
-    def switches(self) -> Switches:
+    def switches(self) -> LedgerState:
         """Return the state of the whole ledger: signing key, kill switch and epoch."""
 
-    def receipt(self, receipt_id: str) -> Kept | None:
+    def receipt(self, receipt_id: str) -> StoredReceipt | None:
         """Return the receipt with this id."""
 
-    def receipts(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[Kept]:
+    def receipts(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[StoredReceipt]:
         """Return the receipts of a session with sequence numbers above `after`, in the order of the chain."""
 
-    def latest(self, *, before: int | None = None, limit: int = 50) -> list[Numbered]:
+    def latest(self, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return the receipts of the whole ledger before the one numbered `before`, or all, newest first."""
 
     def appended_to(self, after: int, through: int) -> list[str]:
         """Return the sessions of the receipts numbered above `after` up to `through`, most recent first."""
 
-    def denials(self, code: str = "", *, before: int | None = None, limit: int = 50) -> list[Numbered]:
+    def denials(self, code: str = "", *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return the denials with this code, or with any, before the one numbered `before`, newest first."""
 
-    def denials_of(self, session_id: str, *, before: int | None = None, limit: int = 50) -> list[Numbered]:
+    def denials_of(self, session_id: str, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return the denials in a session before its receipt with sequence number `before`, newest first."""
 
     def minutes(self, since: int, *, step: int = 1) -> list[MinuteCount]:
@@ -108,10 +108,10 @@ class Reader(Protocol):
     def source_count(self) -> int:
         """Return the number of sessions that have a source."""
 
-    def notes(self, session_id: str) -> list[Note]:
+    def notes(self, session_id: str) -> list[EventNote]:
         """Return the last notes of a session, oldest first."""
 
-    def result_of(self, receipt_id: str) -> Kept | None:
+    def result_of(self, receipt_id: str) -> StoredReceipt | None:
         """Return the receipt that records the result of this decision."""
 
     def count(self, session_id: str) -> int:
@@ -140,19 +140,19 @@ class Transaction(Protocol):
     """Reads and writes inside one piece of work. Its writes are visible to itself and to later work."""
 
     @property
-    def switches(self) -> Switches:
+    def switches(self) -> LedgerState:
         """Return the state of the whole ledger: signing key, kill switch and epoch."""
 
     def session(self, session_id: str) -> Session | None:
         """Return the session with this id."""
 
-    def receipt(self, receipt_id: str) -> "Kept | UnsignedReceipt | None":
+    def receipt(self, receipt_id: str) -> "StoredReceipt | UnsignedReceipt | None":
         """Return the receipt with this id."""
 
     def repeated(self, session_id: str, key: str) -> EarlierRequest | None:
         """Return the earlier request with this idempotency key."""
 
-    def result_of(self, receipt_id: str) -> "Kept | UnsignedReceipt | None":
+    def result_of(self, receipt_id: str) -> "StoredReceipt | UnsignedReceipt | None":
         """Return the receipt that records the result of this decision."""
 
     def source(self, key: str) -> Source | None:
@@ -224,7 +224,7 @@ class Transaction(Protocol):
     def put_revocation(self, passport_id: str, *, at_ms: int, reason: str) -> None:
         """Store the revocation of a passport, or of a source key."""
 
-    def put_switches(self, switches: Switches) -> None:
+    def put_switches(self, switches: LedgerState) -> None:
         """Store the state of the whole ledger."""
 
     def put_key(self, record: KeyRecord) -> None:

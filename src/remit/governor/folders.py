@@ -16,7 +16,7 @@ from remit.claims.mission import EVERYTHING, Mission, escape_path
 from remit.errors import FieldInvalid
 from remit.policy.scope import literal_entry
 
-__all__ = ["Placement", "Placing", "check_folder", "mission_in_folder", "mission_without_folder"]
+__all__ = ["FolderCheck", "MissionTemplate", "check_folder", "mission_in_folder", "mission_without_folder"]
 
 _PLACE: Final = "cwd"
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -34,14 +34,14 @@ _SHARED: Final = (
 )  # fmt: skip
 
 
-class Placement(NamedTuple):
+class FolderCheck(NamedTuple):
     """A folder that a session may work in, or the reason why it may not."""
 
     folder: str | None
     refusal: str = ""
 
 
-class Placing(NamedTuple):
+class MissionTemplate(NamedTuple):
     """A mission template for any folder that a session starts in, and the home directories, which are refused."""
 
     mission: Mission
@@ -52,17 +52,17 @@ class Placing(NamedTuple):
         return mission_in_folder(self.mission, self.homes, folder)
 
 
-def check_folder(folder: str, homes: Collection[str]) -> Placement:
+def check_folder(folder: str, homes: Collection[str]) -> FolderCheck:
     """Check a folder, given by its real path: it must not be too general, and a passport must be able to name it."""
     try:
         literal_entry(folder, _PLACE)
     except FieldInvalid as error:
-        return Placement(None, error.problem)
+        return FolderCheck(None, error.problem)
     if folder in _SHARED or (_is_below(folder, _SYSTEM) and not _is_below(folder, _WITHIN_SYSTEM)):
-        return Placement(None, f"{folder} is a system directory, or contains the directories of several users")
+        return FolderCheck(None, f"{folder} is a system directory, or contains the directories of several users")
     if any(PurePosixPath(home).is_relative_to(folder) for home in homes):
-        return Placement(None, f"{folder} is a home directory, or contains one")
-    return Placement(folder)
+        return FolderCheck(None, f"{folder} is a home directory, or contains one")
+    return FolderCheck(folder)
 
 
 def _is_below(folder: str, roots: Iterable[str]) -> bool:
