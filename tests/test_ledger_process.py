@@ -134,7 +134,7 @@ def test_a_front_decides_and_records_by_the_ledger_process_and_holds_no_private_
     assert answers[3].repeated
     assert answers[3].receipt == answers[0].receipt
     with pytest.raises(LedgerUnavailable, match="no private keys"):
-        front.keys.signing(front.reader.switches().kid)
+        front.keys.signing(front.reader.ledger_state().kid)
     with pytest.raises(SessionNotFound):
         governor.run(EndSession("pass:nobody"))
     with pytest.raises(FieldInvalid, match=r"\$\.tool_name"):
@@ -351,7 +351,7 @@ def test_findings_that_the_engines_here_could_not_have_had_do_not_count(
         connection.sendall(encode_frame([encode_message(1, "Evaluate", forged)]))
         until(lambda: bool(service.reader.receipts(session)))
         [kept] = service.reader.receipts(session)
-        assert service.governor.means.receipt(kept.token).claims.verdict == "violation"
+        assert service.governor.context.receipt(kept.token).claims.verdict == "violation"
 
 
 def test_another_version_is_refused_by_a_sentence(home: Path, front: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def test_a_service_that_starts_closes_what_the_last_one_has_left_open(tmp_path: 
     mission = first.governor.run(GetSession(session_id)).passport.mission
     for number in range(70):
         first.governor.run(Delegate(session_id, structs.replace(mission, max_tool_calls=1), f"request-{number}"))
-    steps = steps_of(EndSession(session_id), first.governor.means)
+    steps = steps_of(EndSession(session_id), first.governor.context)
     asked = next(steps)
     assert isinstance(asked, Commit)
     with closing(open_embedded_ledger(tmp_path / "home")) as beside:

@@ -120,7 +120,7 @@ def governed(assistant: Assistant, place: Place) -> Iterator[Governed]:
 def receipts(place: Place) -> list[Receipt]:
     """Return the receipts of all sessions, once each chain verifies up to where its session says that it ends."""
     with closing(build_service(home_of(place))) as service:
-        reader, keyring = service.reader, service.governor.means.keys.refresh()
+        reader, keyring = service.reader, service.governor.context.keys.refresh()
         found: list[Receipt] = []
         for session in reader.sessions():
             chain = list(walk_chain([kept.token for kept in reader.receipts(session.id)], keyring))

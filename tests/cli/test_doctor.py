@@ -122,7 +122,7 @@ def from_the_future(place: Path) -> None:
             return Moment(ms, ms, "boot")
 
     service = build_service(place)
-    service.governor.means.clock = Ahead()
+    service.governor.context.clock = Ahead()
     token = service.governor.run(
         IssuePassport(PassportRequest(Mission(agent_id="a", mission="b"), "pass:from-later"))
     ).token

@@ -76,7 +76,7 @@ def test_a_delegate_of_a_revoked_passport_is_revoked(place: Path) -> None:
 def test_an_expired_passport_is_genuine_and_said_to_be_over(place: Path) -> None:
     issued(place)
     embedded = open_embedded_ledger(place)
-    key = embedded.keys.signing(embedded.reader.switches().kid)
+    key = embedded.keys.signing(embedded.reader.ledger_state().kid)
     embedded.close()
     old = issue_passport(
         Mission(agent_id="a", mission="b"), key, issuer=f"remit:{key.kid}", jti="pass:of-long-ago", now=1_000_000
@@ -202,7 +202,7 @@ def test_a_genuine_passport_that_the_home_has_not_issued_is_shown_as_such(place:
 
     token = issued(place)
     with closing(open_embedded_ledger(place)) as embedded:
-        key = embedded.keys.signing(embedded.reader.switches().kid)
+        key = embedded.keys.signing(embedded.reader.ledger_state().kid)
     issuer, now = f"remit:{key.kid}", int(time.time())
     forged = issue_passport(Mission(agent_id="a", mission="b"), key, issuer=issuer, jti="pass:forged:1", now=now).token
     assert (told(place, token)["registered"], told(place, forged)["registered"]) == (True, False)
@@ -295,7 +295,7 @@ def test_without_a_home_or_a_ledger_nothing_is_verified_and_none_is_made(place: 
 def test_a_genuine_passport_for_someone_else_is_not_verified_and_shown(place: Path) -> None:
     issued(place)
     embedded = open_embedded_ledger(place)
-    key = embedded.keys.signing(embedded.reader.switches().kid)
+    key = embedded.keys.signing(embedded.reader.ledger_state().kid)
     claims = verify_token(PASSPORT, issued(place), embedded.keys.keyring()).claims | {"aud": "another"}
     embedded.close()
     document = told(place, sign_token(PASSPORT, json.dumps(claims).encode(), key), code=NO)

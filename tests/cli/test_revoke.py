@@ -69,7 +69,7 @@ def test_a_session_under_a_passport_of_another_form_is_known(place: Path) -> Non
 
     issued(place)
     embedded = open_embedded_ledger(place)
-    key = embedded.keys.signing(embedded.reader.switches().kid)
+    key = embedded.keys.signing(embedded.reader.ledger_state().kid)
     embedded.close()
     mission, now = Mission(agent_id="a", mission="b"), int(time.time())
     tokens = [
@@ -150,7 +150,7 @@ def test_a_session_that_has_ended_is_revoked_all_the_same(place: Path) -> None:
     session_id = started(place)
     service = Service(place)
     service.governor.run(EndSession(session_id))
-    session = service.governor.means.reader.session(session_id)
+    session = service.governor.context.reader.session(session_id)
     assert session is not None
     service.close()
     told = run(place, "revoke", session_id, "--session")

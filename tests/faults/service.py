@@ -95,7 +95,7 @@ def _close_reader(reader: Reader) -> None:
 
 
 def _governor(opened: EmbeddedLedger) -> Governor:
-    means = Context(
+    context = Context(
         keys=opened.keys,
         engines=[NativeEngine()],
         observers=[NativeEngine()],
@@ -105,7 +105,7 @@ def _governor(opened: EmbeddedLedger) -> Governor:
         entropy=secrets.token_bytes,
         reader=opened.ledger.read(),
     )
-    return Governor(opened.ledger, means)
+    return Governor(opened.ledger, context)
 
 
 def session_of(governor: Governor, token: str) -> str:

@@ -102,7 +102,7 @@ class _Gated:
     """The governor of a front in the ledger process. Use cases get their moment when they arrive, then wait."""
 
     def __init__(self, governor: Governor, process: "LedgerProcess") -> None:
-        self.means = governor.means
+        self.context = governor.context
         self.run = governor.run
         self.close = governor.close
         self._governor = governor
@@ -126,7 +126,7 @@ class LedgerProcess(Service):
 
     def _boot(self) -> None:
         super()._boot()
-        self.governor.means.key_files = self.place.key_files
+        self.governor.context.key_files = self.place.key_files
         with open_home(self.place.path) as home, home.folder("run") as folder:
             listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             folder.remove(SOCKET_NAME)
@@ -152,14 +152,14 @@ class LedgerProcess(Service):
     def _governor_for(self, _judging: PolicySettings) -> UseCaseRunner:
         """Return a governor that judges as a front does, as the ledger process makes one for each way of judging."""
         assert isinstance(self.governor, Governor)
-        return _Gated(self.governor.judging_as(self._means(self.reader)), self)
+        return _Gated(self.governor.with_policy_of(self._means(self.reader)), self)
 
     def _means(self, reader: Reader) -> Context:
         judging = engines_beside(self.place)
-        means = context_with(reader, self.place.keys(), TextFiles(), self.clock, judging=judging, observing=())
-        means.stopwatch = _stopwatch
-        means.entropy = self._entropy()
-        return means
+        context = context_with(reader, self.place.keys(), TextFiles(), self.clock, judging=judging, observing=())
+        context.stopwatch = _stopwatch
+        context.entropy = self._entropy()
+        return context
 
     def restart(self) -> None:
         """End the process, whoever is connected, and start another one."""
@@ -188,13 +188,13 @@ class Front(Service):
         self.weather = self._process.weather
         self._home, self._reading = open_home(place.path), open_ledger_reader(place.path)
         reader, judging = self._reading.reader, engines_beside(place)
-        means = context_with(reader, PublicKeys(reader), TextFiles(), self.clock, judging=judging, observing=())
-        means.stopwatch = _stopwatch
-        means.entropy = _draw_nothing
+        context = context_with(reader, PublicKeys(reader), TextFiles(), self.clock, judging=judging, observing=())
+        context.stopwatch = _stopwatch
+        context.entropy = _draw_nothing
         # Each has a name in its introduction, so that each has a governor of its own in the ledger process.
         introduction = Introduction("", PolicySettings(line=self._name))
         connecting = partial(connect, self._home, introduction, timeout_s=DEADLINE_S)
-        self.remote = self.governor = RemoteGovernor(means, connecting, deadline_s=DEADLINE_S)
+        self.remote = self.governor = RemoteGovernor(context, connecting, deadline_s=DEADLINE_S)
 
     @property
     def reader(self) -> Reader:

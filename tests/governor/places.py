@@ -153,11 +153,11 @@ class MemoryPlace:
 
         def work(transaction: Transaction) -> KeyRecord:
             number = len(self.shelf.keys)
-            old, new = keys.signing(transaction.switches.kid), _numbered_key(number)
+            old, new = keys.signing(transaction.ledger_state.kid), _numbered_key(number)
             change = sign_key_change(old, new.public, jti=f"key:change:{number}", now=now.wall_s)
             record = _key_record(new, change, now.wall_ms)
             transaction.put_key(record)
-            transaction.put_switches(transaction.switches._replace(kid=new.kid))
+            transaction.put_ledger_state(transaction.ledger_state._replace(kid=new.kid))
             return record
 
         record = ledger.run(work, alone=True)

@@ -283,8 +283,8 @@ class Slow:
             for name, it in self.sessions.items()
         )
         settled = tuple(it.settled for it in self.delegations)
-        switches = self.key.kid, self.kill_switch, frozenset(self.killed), frozenset(self.revoked)
-        return tuple(sessions), settled, switches
+        ledger_state = self.key.kid, self.kill_switch, frozenset(self.killed), frozenset(self.revoked)
+        return tuple(sessions), settled, ledger_state
 
     def restored(self, backup: "Slow") -> "Slow":
         """Return what is known after a copy was put in the place of all this."""

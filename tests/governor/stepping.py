@@ -40,20 +40,20 @@ class _Stepwise:
     async def transact(self, work: Work[Any], *, alone: bool = False, prepare: Prepare | None = None) -> Any:
         return await _Asked(Commit(work, alone, prepare))
 
-    async def aside(self, compute: Callable[[], Any], *, limit_key: str = "") -> Any:
+    async def to_thread(self, compute: Callable[[], Any], *, limit_key: str = "") -> Any:
         return await _Asked(Aside(compute, limit_key))
 
     async def to_quick_thread(self, compute: Callable[[], Any]) -> Any:
         return compute()
 
-    async def run(self, case: UseCase[Any], means: Context) -> Any:
-        return await case.run(means)
+    async def run(self, case: UseCase[Any], context: Context) -> Any:
+        return await case.run(context)
 
 
-def steps_of(case: UseCase[Any], means: Context) -> Generator[Commit | Aside, Any, Any]:
+def steps_of(case: UseCase[Any], context: Context) -> Generator[Commit | Aside, Any, Any]:
     """Go through the steps of a use case: each is what it asks for, and is sent the answer."""
 
     async def run() -> Any:
-        return await case.run(means.for_request(_Stepwise()))
+        return await case.run(context.for_request(_Stepwise()))
 
     return run().__await__()

@@ -84,13 +84,13 @@ class World:
 
     def kid(self) -> str:
         """Return the id of the key that signs."""
-        return self.processes[0].reader.switches().kid
+        return self.processes[0].reader.ledger_state().kid
 
     def key(self, kid: str) -> SigningKey:
         """Return a key: of one that was changed since, only the process knows that has changed it."""
         for process in self.deciding:
             with suppress(StateMissing):
-                return process.governor.means.keys.signing(kid)
+                return process.governor.context.keys.signing(kid)
         raise AssertionError(f"no process knows the key {kid}")
 
     def restart(self) -> None:

@@ -102,7 +102,7 @@ def test_a_session_that_was_ended_is_followed_by_a_new_one(service: Service, rem
     assert ended is not None
     assert ended.state == "ended"
     if not remembered:
-        service.governor.means.sources.clear()
+        service.governor.context.sources.clear()
     second, answer = governed(service, "toolu_2")
     assert second != first
     assert answer.permits
@@ -133,7 +133,7 @@ def test_a_subagent_may_not_start_subagents_though_its_lead_may(service: Service
 def test_further_calls_of_a_subagent_are_in_the_same_session(service: Service, remembered: bool) -> None:
     first = governed(service, "toolu_1", AGENT).session_id
     if not remembered:
-        service.governor.means.sources.clear()
+        service.governor.context.sources.clear()
     assert governed(service, "toolu_2", AGENT).session_id == first
     assert governed(service, "toolu_3", AGENT._replace(agent="a2")).session_id != first
 
@@ -144,7 +144,7 @@ def test_a_subagent_that_has_ended_gives_back_its_calls_and_can_come_back(servic
     assert lead is not None
     service.run(EndAssistantSession(AGENT))
     assert (service.session(lead).reserved, service.session(lead).used) == (0, 1)
-    service.governor.means.sources.clear()
+    service.governor.context.sources.clear()
     second, answer = governed(service, "toolu_2", AGENT)
     assert second != first
     assert answer.permits
@@ -176,7 +176,7 @@ def test_subagents_of_the_first_release_are_found_by_the_names_that_they_had(ser
     assert governed(service, "toolu_3", long).session_id == hashed
     service.run(EndAssistantSession(AGENT))
     second = _delegated_as_before(service, lead, "agent:a1#2")
-    service.governor.means.sources.clear()
+    service.governor.context.sources.clear()
     assert governed(service, "toolu_4", AGENT).session_id == second
     ended = service.run(EndAssistantSession(AGENT))
     assert ended is not None
@@ -300,7 +300,7 @@ def test_beginning_again_revives_no_session_that_is_over(service: Service, remem
     assert service.run(BeginAssistantSession(LEAD.reporter)) == first
     service.run(RevokeSession(first))
     if not remembered:
-        service.governor.means.sources.clear()
+        service.governor.context.sources.clear()
     assert service.run(BeginAssistantSession(LEAD.reporter)) == first
     assert not governed(service, "toolu_1").answer.permits
 
@@ -406,7 +406,7 @@ def test_what_was_revoked_stays_so_over_ends_starts_and_generations(service: Ser
 
 def test_a_session_that_the_kill_switch_has_not_closed_yet_cannot_be_ended_and_continued(service: Service) -> None:
     lead = governed(service, "toolu_1").session_id
-    first_step = next(steps_of(KillSwitch(on=True), service.governor.means))
+    first_step = next(steps_of(KillSwitch(on=True), service.governor.context))
     assert isinstance(first_step, Commit)
     service.ledger.run(first_step.work, alone=True)
     service.run(EndAssistantSession(LEAD))
@@ -431,7 +431,7 @@ def test_a_new_generation_gives_fresh_limits(service: Service, state: str) -> No
     assert service.session(first).state != "active"
     assert service.session(session_id).limit == MISSION.max_tool_calls
     # The generation before is not taken up again.
-    service.governor.means.sources.clear()
+    service.governor.context.sources.clear()
     assert governed(service, "toolu_m", LEAD).session_id == session_id
 
 
@@ -457,7 +457,7 @@ def test_a_session_is_bound_to_the_secret_of_its_first_event(service: Service, r
     own = limited(secret="own", told=told(secret="own"))
     lead = governed(service, "toolu_1", own).session_id
     if not remembered:
-        service.governor.means.sources.clear()
+        service.governor.context.sources.clear()
     before = service.session(lead)
     for other in (LEAD, limited(secret="other", told=told(secret="other"))):
         for act in (

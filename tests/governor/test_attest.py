@@ -416,7 +416,7 @@ def test_a_process_that_sees_a_session_first_after_a_change_of_key_believes_its_
 def test_a_key_that_another_process_changes_to_during_an_attestation_is_no_break(pair: tuple[Service, Service]) -> None:
     one, two = pair
     name = _busy(one, 2)
-    steps = steps_of(Attest(name), one.governor.means)
+    steps = steps_of(Attest(name), one.governor.context)
     asked = next(steps)
     assert isinstance(asked, Commit)
     answer = one.ledger.run(asked.work)

@@ -46,7 +46,7 @@ def _lineage(service: Service, children: int, grandchildren: int) -> tuple[str, 
 
 def _steps(service: Service, case: UseCase[Any]) -> Iterator[None]:
     """Run a use case step by step, as a governor does; what happens between two steps comes in between."""
-    steps = steps_of(case, service.governor.means)
+    steps = steps_of(case, service.governor.context)
     answer: Any = None
     while True:
         try:

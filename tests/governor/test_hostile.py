@@ -174,7 +174,7 @@ def slow(request: pytest.FixtureRequest) -> Iterator[tuple[Service, _Slow]]:
     slow = _Slow()
     with Service(engines=[NativeEngine(), slow] if request.param == "engine" else [NativeEngine()]) as service:
         if request.param == "files":
-            service.governor.means.files = _SlowFiles(slow)
+            service.governor.context.files = _SlowFiles(slow)
         yield service, slow
         slow.released.set()
 
@@ -235,7 +235,7 @@ class _Gathering(TextFiles):
 
 def test_long_calls_beyond_the_budget_are_not_judged_by_the_writer(service: Service) -> None:
     name = service.start(max_tool_calls=1).session.id
-    files = service.governor.means.files = _Gathering(2)  # of one session, two at a time
+    files = service.governor.context.files = _Gathering(2)  # of one session, two at a time
     answers = _together(service, *[Evaluate(name, LONG)] * 4)
     assert sum(answer.permits for answer in answers) == 1
     assert "ledger" not in files.threads
@@ -256,7 +256,7 @@ def test_a_call_that_takes_more_than_a_second_is_not_judged_by_the_writer() -> N
     with Service(engines=[NativeEngine(), judge]) as service:
         name = service.start().session.id
         judge.released.set()
-        service.governor.means.stopwatch = _passing(service)
+        service.governor.context.stopwatch = _passing(service)
         assert service.call(name, LONG).permits
     assert "ledger" not in judge.threads
 
@@ -329,7 +329,7 @@ def test_a_call_of_a_session_that_is_over_is_not_looked_into(
 ) -> None:
     name, files = service.start().session.id, _CountedFiles()
     service.run(case(name))
-    service.governor.means.files = files
+    service.governor.context.files = files
     answer = service.call(name, call)
     assert (answer.permits, _code(answer)) == (False, code)
     assert service.tokens(name) == [answer.receipt.token]
@@ -352,7 +352,7 @@ def test_files_are_told_of_only_so_often() -> None:
 
 @pytest.mark.parametrize(("patterns", "permitted"), [(2, True), (400, False)])
 def test_a_call_that_names_too_much_is_a_doubt(service: Service, patterns: int, permitted: bool) -> None:
-    files = service.governor.means.files = _CountedFiles()
+    files = service.governor.context.files = _CountedFiles()
     name = service.start().session.id
     words = " ".join(f"{PROJECT}/d{number}*/*" for number in range(patterns))
     answer = service.call(name, ToolCall("Bash", {"command": f"cat {words}"}))
@@ -560,7 +560,7 @@ def test_a_reason_with_half_a_character_harms_no_neighbour(place: Place) -> None
 def test_another_passport_of_the_same_id_is_a_conflict(service: Service, change: dict[str, JSON]) -> None:
     first = service.issue()
     name = service.run(StartSession(first.token)).session.id
-    key = service.governor.means.keys.signing(service.reader.keys()[-1].kid)
+    key = service.governor.context.keys.signing(service.reader.keys()[-1].kid)
     now = service.clock.now().wall_s
     other = issue_passport(mission(**change), key, issuer=first.issuer, jti=first.jti, now=now)
     with pytest.raises(RequestConflict) as caught:
@@ -573,7 +573,7 @@ def test_another_passport_of_the_same_id_is_a_conflict(service: Service, change:
 
 def test_a_kill_switch_that_was_stopped_half_way_kills_all_the_same(service: Service) -> None:
     name = service.start().session.id
-    steps = steps_of(KillSwitch(on=True), service.governor.means)
+    steps = steps_of(KillSwitch(on=True), service.governor.context)
     turn = next(steps)
     assert isinstance(turn, Commit)
     service.ledger.run(turn.work, alone=True)
@@ -586,7 +586,7 @@ def test_a_kill_switch_that_was_stopped_half_way_kills_all_the_same(service: Ser
 
 def test_a_late_kill_leaves_alone_what_was_started_after_the_release(service: Service) -> None:
     service.start()
-    steps = steps_of(KillSwitch(on=True), service.governor.means)
+    steps = steps_of(KillSwitch(on=True), service.governor.context)
     turn = next(steps)
     assert isinstance(turn, Commit)
     revoked = service.ledger.run(turn.work, alone=True)
@@ -602,7 +602,7 @@ def test_a_revocation_that_was_stopped_half_way_reaches_the_whole_lineage(servic
     parent = service.start().session.id
     child = service.start_delegate(parent, "started", max_tool_calls=2)
     waiting = service.delegate(parent, "waiting", max_tool_calls=2)
-    steps = steps_of(RevokePassport(parent), service.governor.means)
+    steps = steps_of(RevokePassport(parent), service.governor.context)
     keep = next(steps)
     assert isinstance(keep, Commit)
     service.ledger.run(keep.work)

@@ -151,7 +151,7 @@ def test_revoking_an_earlier_session_stops_those_that_continue_it(
 
 def test_a_passport_is_revoked_with_those_that_continue_it_in_one_commit(service: Service) -> None:
     first, _ = continued(service)
-    step = next(steps_of(RevokePassport(first), service.governor.means))
+    step = next(steps_of(RevokePassport(first), service.governor.context))
     assert isinstance(step, Commit)
     service.ledger.run(step.work)
     assert not permits(service, "c3")
@@ -176,7 +176,7 @@ def test_a_subagent_whose_session_is_revoked_after_its_end_does_not_come_back(se
     for remembered in (True, False):
         again = governed(service, f"c2 {remembered}", AGENT)
         assert (again.session_id, again.answer.permits) == (child, False)
-        service.governor.means.sources.clear()
+        service.governor.context.sources.clear()
     assert permits(service, "c3")
 
 
@@ -404,9 +404,9 @@ class Sequence:
 
     def restart(self, _: int) -> None:
         """One of the services starts anew, or forgets what it knows."""
-        means = self.service.governor.means
-        means.sources.clear()
-        means.heads.clear()
+        context = self.service.governor.context
+        context.sources.clear()
+        context.heads.clear()
         if isinstance(self.service.place, MemoryPlace):  # the other process has the files open
             self.service.restart()
 

@@ -126,7 +126,7 @@ def test_requests_that_are_committed_out_of_order_neither_count_time_twice_nor_t
     service: Service,
 ) -> None:
     name = service.start().session.id
-    early = copy.copy(service.governor.means)
+    early = copy.copy(service.governor.context)
     early.clock = copy.copy(service.clock)
     service.clock.pass_s(100.9)
     later = service.call(name)
@@ -156,7 +156,7 @@ def test_a_ledger_is_whole_whenever_a_session_is_started_around_the_end_of_its_p
         clock.pass_s(100 + skew_s - short_of_ms / 1000)
         jumping = JumpingClock(jumps)
         jumping.wall_ms, jumping.mono_ms = clock.wall_ms, clock.mono_ms
-        service.governor.means.clock = jumping
+        service.governor.context.clock = jumping
         for token in (str(delegated.passport), lone.token):
             try:
                 name = service.run(StartSession(token)).session.id

@@ -107,7 +107,7 @@ def test_what_was_counted_is_written_when_the_process_stops(service: Service) ->
         skipped += _flood(service, name, MAX_PER_S + 3)
     service.governor.close()
     assert sum(_counted(service, name) for name in names) == skipped == 3 * 70
-    assert service.governor.means.refused.unreported() == []
+    assert service.governor.context.refused.unreported() == []
 
 
 def test_what_could_not_be_written_is_counted_on(service: Service) -> None:
@@ -222,7 +222,7 @@ def test_no_second_has_more_than_ten_decisions_and_every_call_is_accounted_for(p
 
 
 def test_what_is_remembered_of_sessions_is_bounded(service: Service) -> None:
-    refused, now = service.governor.means.refused, service.clock.now()
+    refused, now = service.governor.context.refused, service.clock.now()
     for number in range(10_000):
         refused.note(f"pass:{number}", "ended", now, refused=True)
     assert len(refused.sessions) == 4096

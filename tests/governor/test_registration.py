@@ -34,7 +34,7 @@ HOOK = Reporter("hook:one", "{}", MISSION)
 
 
 def key_of(service: Service) -> SigningKey:
-    return service.governor.means.keys.signing(service.reader.switches().kid)
+    return service.governor.context.keys.signing(service.reader.ledger_state().kid)
 
 
 def signed(service: Service, key: SigningKey, jti: str = "pass:forged:0001") -> str:
@@ -80,7 +80,7 @@ def test_another_token_under_the_id_of_a_delegate_starts_nothing(service: Servic
 
 
 def test_a_passport_of_an_issuer_that_is_trusted_elsewhere_needs_no_registration(service: Service) -> None:
-    keys = service.governor.means.keys
+    keys = service.governor.context.keys
     assert isinstance(keys, LedgerKeys)
     keys._foreign = (TrustedKey(STRANGER.public, "https://issuer.example", foreign=True),)
     keys.refresh()

@@ -200,7 +200,7 @@ def test_nothing_starts_while_the_kill_switch_is_on(service: Service) -> None:
 def test_a_delegates_passport_that_was_not_delegated_here_starts_nothing(service: Service) -> None:
     parent = service.issue()
     service.run(StartSession(parent.token))
-    key = service.governor.means.keys.signing(service.reader.keys()[-1].kid)
+    key = service.governor.context.keys.signing(service.reader.keys()[-1].kid)
     child = issue_passport(MISSION, key, issuer=parent.issuer, jti="pass:unknown:1", now=NOW, parent=parent)
     with pytest.raises(LineageUnknown) as caught:
         service.run(StartSession(child.token))

@@ -47,7 +47,7 @@ def test_the_same_source_again_is_the_same_session(service: Service) -> None:
 
 def test_another_process_finds_the_session_that_one_has_started(service: Service) -> None:
     first = taken(service, report()).session_id
-    service.governor.means.sources.clear()
+    service.governor.context.sources.clear()
     assert taken(service, report()).session_id == first
 
 
@@ -67,7 +67,7 @@ def test_a_session_that_has_ended_is_followed_by_a_new_one_and_gets_no_further_r
     first = taken(service, report()).session_id
     service.run(EndSession(first))
     if not remembered:
-        service.governor.means.sources.clear()
+        service.governor.context.sources.clear()
     second, answer = taken(service, report())
     assert second != first
     assert (answer.permits, answer.session.length) == (True, 1)
@@ -94,7 +94,7 @@ def test_while_the_kill_switch_is_on_what_is_observed_is_denied_in_the_session_t
     first = taken(service, report()).session_id
     service.run(KillSwitch(on=True))
     if not remembered:
-        service.governor.means.sources.clear()
+        service.governor.context.sources.clear()
     session_id, answer = taken(service, report())
     assert (session_id, answer.permits, answer.receipt.claims.internal_denial_code) == (first, False, "kill_switch")
     assert service.run(PreviewDecision(report())).code == "kill_switch"
@@ -171,7 +171,7 @@ def test_a_key_is_found_in_the_last_session_even_if_that_is_over(service: Servic
     first = taken(service, report(key="k"))
     service.run(EndSession(first.session_id))
     if not remembered:
-        service.governor.means.sources.clear()
+        service.governor.context.sources.clear()
     again = taken(service, report(key="k"))
     assert (again.answer.receipt.token, again.answer.permits) == (first.answer.receipt.token, False)
     assert taken(service, report(key="other")).session_id != first.session_id
@@ -182,7 +182,7 @@ def test_considering_says_that_a_chain_is_broken_before_anything_is_appended(dam
     shelf = damaged.shelf
     kept = shelf.chains[session_id][-1]
     shelf.receipts[kept.receipt_id] = kept._replace(token=kept.token[:-4] + "AAAA")
-    damaged.governor.means.heads.clear()
+    damaged.governor.context.heads.clear()
     assert damaged.run(PreviewDecision(report())).code == "chain_broken"
     assert damaged.session(session_id).cause == ""
 

@@ -55,7 +55,7 @@ from tests.governor.world import ALLOWED, FORBIDDEN, MISSION, Service, mission
 _T = TypeVar("_T")
 
 # Use cases that only read, or consist of others: the front runs them.
-OF_THE_FRONT = {"Consider", "Held", "LoadKnown", "UseCase", "_GetReceipt", "_Keys", "_Status"}
+OF_THE_FRONT = {"LoadReview", "PreviewDecision", "RequireHolder", "UseCase", "_GetReceipt", "_GetStatus", "_Keys"}
 DIGEST = Digest(alg="sha-256", value=sha256_base64url(b"x"), canonicalization="none", scope="result")
 REPORTER = Reporter("hub:one", '{"type":"browser","title":"one"}', MISSION)
 TOLD = '{"generation":"2","secret":"s"}'
@@ -132,7 +132,7 @@ def test_every_use_case_is_run_by_the_ledger_process_or_known_to_be_run_by_the_f
                 for member in node.body:
                     if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and member.name == "run":
                         names = [argument.arg for argument in member.args.args]
-                        found |= {node.name} if names in (["self", "means"], ["self", "context"]) else set()
+                        found |= {node.name} if names == ["self", "context"] else set()
     assert found == OF_THE_FRONT | set(USE_CASES)
 
 
@@ -184,9 +184,9 @@ class Prejudge(NamedTuple):
 
     request: Evaluate
 
-    async def run(self, means: Context) -> Evaluate:
+    async def run(self, context: Context) -> Evaluate:
         """Return the request that was judged."""
-        return await self.request.prejudge(means)
+        return await self.request.prejudge(context)
 
 
 @pytest.mark.parametrize(

@@ -61,5 +61,5 @@ def verifier_of(
     service: Service, tell: Callable[[Message], None], *, reader: Reader | None = None, pace: StillPace | None = None
 ) -> Verifier:
     """Return a verifier over what a service keeps, by its clock."""
-    reading = reader or service.governor.means.reader
+    reading = reader or service.governor.context.reader
     return Verifier(reading, from_the_root(reading), tell, pace or StillPace(service.clock))

@@ -266,7 +266,7 @@ class Service:
 
     def rotate(self) -> KeyRecord:
         """Change the key that signs, and return the record of the new one."""
-        return self.place.rotate(self.ledger, self.governor.means.keys, self.clock.now())
+        return self.place.rotate(self.ledger, self.governor.context.keys, self.clock.now())
 
     def session(self, session_id: str) -> Session:
         """Return a session as it is kept."""

@@ -26,7 +26,7 @@ class Told(CommitObserver):
     def committed(self, store: Store, size: int, seconds: float) -> None:
         self.told.append(f"committed {size}" + (" in time" if seconds and self.knows(store) else ""))
 
-    def turned(self) -> None:
+    def epoch_changed(self) -> None:
         self.told.append("turned")
 
     def failed(self, error: BaseException) -> None:
@@ -109,7 +109,7 @@ def test_whoever_else_observes_is_told_everything(
 ) -> None:
     failed(ledger, weather)
     ledger.run(put(new_session("third")))
-    tracker.turned()
+    tracker.epoch_changed()
     ledger.close()
     assert told.told[0] == "failed the disk is full"
     assert {"committed 1 in time", "turned", "stopping"} <= set(told.told)

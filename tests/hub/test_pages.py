@@ -341,7 +341,7 @@ def test_a_passport_that_does_not_verify_does_not_hide_the_rest(service: Service
     name = service.start().session.id
     session = service.shelf.sessions[name]
     service.shelf.sessions[name] = structs.replace(session, passport=session.passport[:-9] + "AAAAAAAAA")
-    service.governor.means.passports.clear()
+    service.governor.context.passports.clear()
     assert "A passport that does not verify" in dashboard.words("overview")
     assert "does not verify" in dashboard.words("session", session_id=name)
 
@@ -539,7 +539,7 @@ class Counted:
 
 def test_pages_read_the_same_however_long_the_history_is(service: Service, dashboard: Dashboard) -> None:
     reader = Counted(service.reader)
-    service.governor.means.reader = cast("Reader", reader)
+    service.governor.context.reader = cast("Reader", reader)
     name = service.start(max_tool_calls=10_000).session.id
     costs: list[list[int]] = []
     for _ in range(2):

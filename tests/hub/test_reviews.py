@@ -85,7 +85,7 @@ def test_a_review_says_how_a_session_stands(service: Service) -> None:
     session_id, answer = service.run(ReportEvent(REPORTER, ObserveEvent("", "browser", {"kind": "page"}, "", seen)))
     hidden = ObserveEvent("", "browser", {"hidden_provider_activity": True}, "", seen)
     _, last = service.run(ReportEvent(REPORTER, hidden))
-    found = load_review(service.governor.means, session_id)
+    found = load_review(service.governor.context, session_id)
     assert found is not None
     review = review_answer(service.session(session_id), found)
     assert (review.provider, review.title, review.status) == ("chat.example.com", "A chat", "active")
@@ -107,4 +107,4 @@ def test_a_source_whose_origin_is_no_url_is_known_by_its_program(service: Servic
 
 def test_a_session_that_no_adapter_reports_to_has_no_review(service: Service) -> None:
     session_id = service.start().session.id
-    assert load_review(service.governor.means, session_id) is None
+    assert load_review(service.governor.context, session_id) is None

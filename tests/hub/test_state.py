@@ -61,7 +61,7 @@ def test_a_broken_config_is_told_where_it_is_needed_and_nothing_else_stops(hub: 
         for path in ("/v1/status", "/v1/export"):
             answer = hub.get(path)
             told_corrupt(answer, "config.json")
-            assert "Put it right, or move config.json away" in answer.json["error"]
+            assert "Repair it, or move config.json away" in answer.json["error"]
         assert hub.observe("goes on")["decision"] == "PERMIT"
         assert hub.get("/dashboard").status == 200
     finally:

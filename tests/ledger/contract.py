@@ -106,7 +106,7 @@ class Counted(CommitObserver):
         self.sizes.append(size)
         self.seconds.append(seconds)
 
-    def turned(self) -> None:
+    def epoch_changed(self) -> None:
         """Count one."""
         self.turns += 1
 
@@ -165,7 +165,7 @@ def append_to(
     def work(transaction: Transaction) -> UnsignedReceipt:
         session = transaction.session(session_id)
         assert session is not None
-        pending = pending_on(session, signing(transaction.switches.kid))
+        pending = pending_on(session, signing(transaction.ledger_state.kid))
         transaction.append(
             session, pending, once=IdempotencyKey(key, f"digest of {key}") if key else None, result_of=result_of
         )

@@ -36,7 +36,7 @@ class Service:
         self.open: EmbeddedLedger = open_embedded_ledger(
             place, deadline_s=60
         )  # a busy machine is not a disk that hangs
-        means = Context(
+        context = Context(
             keys=self.open.keys,
             engines=[NativeEngine()],
             observers=[NativeEngine()],
@@ -46,7 +46,7 @@ class Service:
             entropy=secrets.token_bytes,
             reader=self.open.ledger.read(),
         )
-        self.governor = Governor(self.open.ledger, means)
+        self.governor = Governor(self.open.ledger, context)
 
     def passport(self, mission: Mission = MISSION) -> str:
         """Return the token of a new passport."""

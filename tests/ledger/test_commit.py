@@ -100,8 +100,8 @@ class ScriptedStore(MemoryStore):
     def session(self, session_id: str) -> Session | None:
         return self._script.meet("session", lambda: super(ScriptedStore, self).session(session_id))
 
-    def switches(self) -> LedgerState:
-        return self._script.meet("switches", super().switches)
+    def ledger_state(self) -> LedgerState:
+        return self._script.meet("switches", super().ledger_state)
 
     def close(self) -> None:
         self._script.meet("close", super().close)
@@ -288,7 +288,7 @@ def test_what_work_raises_goes_to_its_caller_and_to_no_other(ledger: GroupCommit
 
 
 def test_work_that_writes_nothing_takes_no_commit(script: Script, ledger: GroupCommit) -> None:
-    assert ledger.run(lambda it: it.switches.kill_switch) is False
+    assert ledger.run(lambda it: it.ledger_state.kill_switch) is False
     assert "commit" not in script.steps
 
 

@@ -96,7 +96,7 @@ def test_work_that_raises_after_writing_leaves_nothing(ledger: GroupCommit) -> N
         append_to(FIRST.id, key="key"),
         put(SECOND),
         lambda it: it.put_revocation("pass:x", at_ms=1, reason="r"),
-        lambda it: it.put_switches(LedgerState(THEIRS.kid, kill_switch=True)),
+        lambda it: it.put_ledger_state(LedgerState(THEIRS.kid, kill_switch=True)),
         lambda it: it.put_key(KeyRecord(THEIRS.kid, "pem", None, 1)),
         lambda it: it.put_attestation(FIRST.id, "att:1", "token", "bookmark"),
     ]
@@ -111,7 +111,7 @@ def test_work_that_raises_after_writing_leaves_nothing(ledger: GroupCommit) -> N
     assert (ledger.read().overview(), stored(ledger)) == before
     assert ledger.read().keys() == [FIRST_KEY]
     assert ledger.read().attestations(FIRST.id) == []
-    assert ledger.run(lambda it: (it.switches, it.revoked("pass:x"), it.repeated(FIRST.id, "key"))) == (
+    assert ledger.run(lambda it: (it.ledger_state, it.revoked("pass:x"), it.repeated(FIRST.id, "key"))) == (
         LedgerState(OURS.kid),
         False,
         None,
@@ -145,9 +145,9 @@ def test_work_sees_its_own_writes(ledger: GroupCommit) -> None:
         assert transaction.repeated(FIRST.id, "one") == EarlierRequest(first, "digest of one")
         assert transaction.result_of(first_id) is second
         transaction.put_revocation("pass:x", at_ms=1, reason="r")
-        transaction.put_switches(transaction.switches._replace(kill_switch=True))
+        transaction.put_ledger_state(transaction.ledger_state._replace(kill_switch=True))
         assert transaction.revoked("pass:x")
-        assert transaction.switches.kill_switch
+        assert transaction.ledger_state.kill_switch
 
     ledger.run(work)
     assert len(checked(ledger.read(), FIRST.id)) == 2
@@ -337,15 +337,15 @@ def test_a_revocation_stays(ledger: GroupCommit) -> None:
 
 def test_the_epoch_counts_changes_of_switches_revocations_and_keys(ledger: GroupCommit) -> None:
     changes: list[Work[None]] = [
-        lambda it: it.put_switches(it.switches._replace(kill_switch=True)),
+        lambda it: it.put_ledger_state(it.ledger_state._replace(kill_switch=True)),
         lambda it: it.put_revocation("pass:x", at_ms=1, reason="lost"),
         lambda it: it.put_key(KeyRecord(THEIRS.kid, "pem", "change", 2)),
-        lambda it: it.put_switches(LedgerState(THEIRS.kid)),
+        lambda it: it.put_ledger_state(LedgerState(THEIRS.kid)),
     ]
     seen = []
     for change in changes:
         ledger.run(change)
-        seen.append(ledger.run(lambda it: it.switches))
+        seen.append(ledger.run(lambda it: it.ledger_state))
     assert seen == [
         LedgerState(OURS.kid, kill_switch=True, epoch=1),
         LedgerState(OURS.kid, kill_switch=True, epoch=2),
@@ -356,7 +356,7 @@ def test_the_epoch_counts_changes_of_switches_revocations_and_keys(ledger: Group
 
 def test_receipts_and_sessions_leave_the_epoch_alone(ledger: GroupCommit) -> None:
     ledger.run(append_to(FIRST.id))
-    assert ledger.run(lambda it: it.switches) == LedgerState(OURS.kid)
+    assert ledger.run(lambda it: it.ledger_state) == LedgerState(OURS.kid)
 
 
 def test_keys_come_oldest_first(ledger: GroupCommit) -> None:
@@ -384,12 +384,12 @@ def test_active_sessions_are_those_that_are_not_over(ledger: GroupCommit) -> Non
     ledger.run(put(new_session("over", state="expired", cause="late", ended_ms=1)))
     ledger.run(put(SECOND))
     assert ledger.run(lambda it: list(it.active_sessions()), alone=True) == [FIRST.id, SECOND.id]
-    assert ledger.read().open_sessions() == 2
+    assert ledger.read().active_session_count() == 2
 
 
 def test_readers_see_how_the_switches_stand(ledger: GroupCommit) -> None:
-    ledger.run(lambda it: it.put_switches(it.switches._replace(kill_switch=True)), alone=True)
-    assert ledger.read().switches().kill_switch
+    ledger.run(lambda it: it.put_ledger_state(it.ledger_state._replace(kill_switch=True)), alone=True)
+    assert ledger.read().ledger_state().kill_switch
 
 
 def test_the_overview_tells_how_much_there_is_and_the_last_receipt(ledger: GroupCommit) -> None:
@@ -503,7 +503,7 @@ def test_many_with_one_key_in_two_processes_get_one_receipt(ledger: GroupCommit,
 
 
 def kill_switch(*, on: bool) -> Work[None]:
-    return lambda it: it.put_switches(it.switches._replace(kill_switch=on))
+    return lambda it: it.put_ledger_state(it.ledger_state._replace(kill_switch=on))
 
 
 def test_a_kill_switch_of_another_process_holds_for_work_that_was_under_way(
@@ -512,7 +512,7 @@ def test_a_kill_switch_of_another_process_holds_for_work_that_was_under_way(
     interfere = once(lambda: other.run(kill_switch(on=True)))
 
     def work(transaction: Transaction) -> bool:
-        on = transaction.switches.kill_switch
+        on = transaction.ledger_state.kill_switch
         append_to(FIRST.id)(transaction)
         interfere()
         return on
@@ -557,7 +557,7 @@ def test_a_delegation_that_another_process_settles_is_seen_by_work_that_was_unde
 
 def test_work_that_only_reads_sees_what_another_process_has_written(ledger: GroupCommit, other: GroupCommit) -> None:
     def look(transaction: Transaction) -> tuple[int, bool]:
-        return read_in(transaction).length, transaction.switches.kill_switch
+        return read_in(transaction).length, transaction.ledger_state.kill_switch
 
     assert ledger.run(look) == (0, False)
     other.run(append_to(FIRST.id))
@@ -569,7 +569,7 @@ def test_work_that_refuses_does_not_do_so_by_what_another_process_has_changed(
     ledger: GroupCommit, other: GroupCommit
 ) -> None:
     def start(transaction: Transaction) -> None:
-        if transaction.switches.kill_switch:
+        if transaction.ledger_state.kill_switch:
             raise Refused
         transaction.put_session(SECOND)
 

@@ -38,8 +38,8 @@ def numbers(found: list[IndexedReceipt]) -> list[int]:
 
 def views(reader: Reader) -> tuple[object, ...]:
     """Return all that is counted and noted."""
-    counted = reader.minutes(0), reader.codes(), reader.source_count(), reader.sources()
-    return *counted, reader.notes(FIRST.id), reader.latest(), reader.denials()
+    counted = reader.denials_per_minute(0), reader.denials_per_code(), reader.source_count(), reader.sources()
+    return *counted, reader.notes(FIRST.id), reader.latest_receipts(), reader.denials()
 
 
 def report(session_id: str, key: str = "key", told: str = "{}") -> Work[None]:
@@ -123,7 +123,7 @@ def test_a_session_that_is_broken_no_more_is_not_counted(ledger: GroupCommit) ->
 
 
 def test_the_latest_receipts_come_newest_first_with_their_place_and_code(denials: Reader) -> None:
-    found = denials.latest()
+    found = denials.latest_receipts()
     assert [(it.number, it.code, it.kept.session_id) for it in found[:4]] == [
         (7, "", FIRST.id),
         (6, "b", FIRST.id),
@@ -134,9 +134,9 @@ def test_the_latest_receipts_come_newest_first_with_their_place_and_code(denials
 
 
 def test_the_latest_receipts_come_in_pages(denials: Reader) -> None:
-    assert numbers(denials.latest(limit=3)) == [7, 6, 5]
-    assert numbers(denials.latest(before=5, limit=3)) == [4, 3, 2]
-    assert denials.latest(before=1) == denials.latest(limit=0) == []
+    assert numbers(denials.latest_receipts(limit=3)) == [7, 6, 5]
+    assert numbers(denials.latest_receipts(before=5, limit=3)) == [4, 3, 2]
+    assert denials.latest_receipts(before=1) == denials.latest_receipts(limit=0) == []
 
 
 # Denials
@@ -172,27 +172,27 @@ def test_receipts_are_counted_by_minute_and_by_code(ledger: GroupCommit) -> None
     for code, minute in (("", 0), ("a", 0), ("", 0), ("b", 2), ("b", 2), ("", 2)):
         ledger.run(observe(FIRST.id, code, minute=minute))
     early, late = [("", 2), ("a", 1)], [("", 1), ("b", 2)]
-    assert ledger.read().minutes(0) == [
+    assert ledger.read().denials_per_minute(0) == [
         *(MinuteCount(MINUTE, *it) for it in early),
         *(MinuteCount(MINUTE + 2, *it) for it in late),
     ]
-    assert ledger.read().codes() == [CodeCount("", 3), CodeCount("a", 1), CodeCount("b", 2)]
+    assert ledger.read().denials_per_code() == [CodeCount("", 3), CodeCount("a", 1), CodeCount("b", 2)]
 
 
 def test_minutes_are_those_from_one_on(ledger: GroupCommit) -> None:
     for minute in (0, 1, 3):
         ledger.run(observe(FIRST.id, minute=minute))
     reader = ledger.read()
-    assert [it.minute - MINUTE for it in reader.minutes(MINUTE + 1)] == [1, 3]
-    assert [it.minute - MINUTE for it in reader.minutes(MINUTE + 2)] == [3]
-    assert reader.minutes(MINUTE + 4) == []
+    assert [it.minute - MINUTE for it in reader.denials_per_minute(MINUTE + 1)] == [1, 3]
+    assert [it.minute - MINUTE for it in reader.denials_per_minute(MINUTE + 2)] == [3]
+    assert reader.denials_per_minute(MINUTE + 4) == []
 
 
 def test_minutes_are_added_up_by_steps_that_begin_on_round_ones(ledger: GroupCommit) -> None:
     start = MINUTE // 10 * 10
     for minute in (0, 1, 9, 10, 25):
         ledger.run(observe(FIRST.id, minute=start + minute - MINUTE))
-    found = ledger.read().minutes(start + 1, step=10)
+    found = ledger.read().denials_per_minute(start + 1, step=10)
     assert [(it.minute - start, it.receipts) for it in found] == [(0, 2), (10, 1), (20, 1)]
 
 
@@ -201,14 +201,16 @@ def test_the_receipts_of_a_group_are_all_counted(ledger: GroupCommit) -> None:
     ledger.run(observe(FIRST.id, "a"))
     codes = ["", "a", "", "b", "a", "", "a"]
     together(ledger, *(observe((FIRST, SECOND)[index % 2].id, code) for index, code in enumerate(codes)))
-    assert ledger.read().codes() == [CodeCount("", 3), CodeCount("a", 4), CodeCount("b", 1)]
-    assert ledger.read().minutes(MINUTE) == [MinuteCount(MINUTE, *it) for it in ledger.read().codes()]
+    assert ledger.read().denials_per_code() == [CodeCount("", 3), CodeCount("a", 4), CodeCount("b", 1)]
+    assert ledger.read().denials_per_minute(MINUTE) == [
+        MinuteCount(MINUTE, *it) for it in ledger.read().denials_per_code()
+    ]
 
 
 def test_the_receipts_of_a_group_are_counted_in_their_own_minutes(ledger: GroupCommit) -> None:
     together(ledger, *(observe(FIRST.id, "a", minute=number // 2) for number in range(6)))
-    assert ledger.read().minutes(0) == [MinuteCount(MINUTE + number, "a", 2) for number in range(3)]
-    assert ledger.read().codes() == [CodeCount("a", 6)]
+    assert ledger.read().denials_per_minute(0) == [MinuteCount(MINUTE + number, "a", 2) for number in range(3)]
+    assert ledger.read().denials_per_code() == [CodeCount("a", 6)]
 
 
 def test_an_empty_ledger_has_no_counts(ledger: GroupCommit) -> None:
@@ -327,7 +329,7 @@ def test_work_sees_the_source_that_work_before_it_in_its_group_has_put(ledger: G
 
 def test_a_source_leaves_the_epoch_alone(ledger: GroupCommit) -> None:
     ledger.run(report(SECOND.id), alone=True)
-    assert (ledger.read().switches().epoch, ledger.read().source_count()) == (0, 1)
+    assert (ledger.read().ledger_state().epoch, ledger.read().source_count()) == (0, 1)
 
 
 def test_a_source_comes_with_the_first_receipt_of_its_session(ledger: GroupCommit) -> None:
@@ -361,7 +363,7 @@ def test_work_that_raises_in_a_group_is_not_counted_with_it(ledger: GroupCommit)
     )
     answers = together(ledger, *works)
     assert isinstance(answers[1], Refused)
-    assert ledger.read().codes() == [CodeCount("", 1), CodeCount("a", 1)]
+    assert ledger.read().denials_per_code() == [CodeCount("", 1), CodeCount("a", 1)]
     assert ledger.read().notes(FIRST.id) == [EventNote(1, "one"), EventNote(2, "two")]
 
 
@@ -398,7 +400,11 @@ def test_a_source_that_is_refused_leaves_everything_as_it_was(ledger: GroupCommi
 def test_two_processes_count_together(ledger: GroupCommit, other: GroupCommit) -> None:
     for opened, code in ((ledger, "a"), (other, "a"), (ledger, ""), (other, "b"), (ledger, "a")):
         opened.run(observe(FIRST.id, code, note=f"by {code}"))
-    assert ledger.read().codes() == other.read().codes() == [CodeCount("", 1), CodeCount("a", 3), CodeCount("b", 1)]
+    assert (
+        ledger.read().denials_per_code()
+        == other.read().denials_per_code()
+        == [CodeCount("", 1), CodeCount("a", 3), CodeCount("b", 1)]
+    )
     assert [it.text for it in ledger.read().notes(FIRST.id)] == ["by a", "by a", "by ", "by b", "by a"]
     assert numbers(other.read().denials()) == [5, 4, 2, 1]
 
@@ -411,7 +417,7 @@ def test_a_receipt_that_had_to_be_made_again_is_counted_once(ledger: GroupCommit
         interfere()
 
     ledger.run(work)
-    assert ledger.read().codes() == [CodeCount("a", 1), CodeCount("b", 1)]
+    assert ledger.read().denials_per_code() == [CodeCount("a", 1), CodeCount("b", 1)]
     assert ledger.read().notes(FIRST.id) == [EventNote(1, "theirs"), EventNote(2, "ours")]
 
 

@@ -60,7 +60,7 @@ def grow(embedded: EmbeddedLedger, receipts: int) -> list[str]:
 
 
 def start(transaction: Transaction) -> None:
-    transaction.put_session(new_session("first", verifier=f"remit:{transaction.switches.kid}"))
+    transaction.put_session(new_session("first", verifier=f"remit:{transaction.ledger_state.kid}"))
 
 
 def anchored(place: Path) -> AnchorMark | None:
@@ -98,10 +98,10 @@ def rows_of(path: Path) -> object:
 
 def test_a_new_home_gets_one_key_and_an_empty_ledger(place: Path) -> None:
     with opened(place) as embedded:
-        overview, switches = embedded.ledger.read().overview(), embedded.ledger.run(lambda it: it.switches)
+        overview, ledger_state = embedded.ledger.read().overview(), embedded.ledger.run(lambda it: it.ledger_state)
         assert (overview.sessions, overview.receipts) == (0, 0)
-        assert embedded.key_files.kids() == [switches.kid]
-        assert switches == LedgerState(switches.kid)
+        assert embedded.key_files.kids() == [ledger_state.kid]
+        assert ledger_state == LedgerState(ledger_state.kid)
         assert anchored(place) == anchor_mark(overview)
 
 
@@ -385,7 +385,7 @@ def test_an_empty_file_that_an_interrupted_set_up_has_left_is_taken(place: Path)
         key = KeyFiles(folder).create()
         home.create(LEDGER_FILE, b"")
     with opened(place) as embedded:
-        assert embedded.ledger.run(lambda it: it.switches.kid) == key.kid
+        assert embedded.ledger.run(lambda it: it.ledger_state.kid) == key.kid
 
 
 def test_a_ledger_that_was_set_up_and_not_used_yet_needs_no_anchor(place: Path) -> None:
@@ -401,7 +401,7 @@ def test_a_ledger_that_was_set_up_and_not_used_yet_needs_no_anchor(place: Path) 
 WORK: dict[str, Callable[[Transaction], None]] = {
     "a session": start,
     "a revocation": lambda it: it.put_revocation("pass:1", at_ms=1, reason="lost"),
-    "the kill switch": lambda it: it.put_switches(it.switches._replace(kill_switch=True)),
+    "the kill switch": lambda it: it.put_ledger_state(it.ledger_state._replace(kill_switch=True)),
 }
 
 
@@ -419,10 +419,10 @@ def test_a_ledger_that_was_used_does_not_open_without_its_anchor(
 OPENER = """
 import sys
 from pathlib import Path
-from remit.ledger.embedded import open_embedded
+from remit.ledger.embedded import open_embedded_ledger
 for line in sys.stdin:
-    embedded = open_embedded(Path(line.strip()), deadline_s=60)
-    print(embedded.ledger.read().overview().ledger_id, embedded.ledger.run(lambda it: it.switches.kid), flush=True)
+    embedded = open_embedded_ledger(Path(line.strip()), deadline_s=60)
+    print(embedded.ledger.read().overview().ledger_id, embedded.ledger.run(lambda it: it.ledger_state.kid), flush=True)
     embedded.close()
 """
 
@@ -506,7 +506,7 @@ def test_a_new_home_that_ended_before_its_ledger_was_set_up_starts(place: Path) 
         home.create(LEDGER_FILE, b"")
         kid = KeyFiles(folder).create().kid
     with opened(place) as embedded:
-        assert embedded.ledger.read().switches().kid == kid
+        assert embedded.ledger.read().ledger_state().kid == kid
 
 
 # The anchor
@@ -551,7 +551,7 @@ def test_the_anchor_moves_at_once_for_what_leaves_no_receipt(place: Path) -> Non
         anchor.reset(earlier := anchor_mark(store.overview())._replace(epoch=0))
         keeper.committed(store, 1, 0.0)
         marks = [anchor.read()]
-        keeper.turned()
+        keeper.epoch_changed()
         keeper.committed(store, 1, 0.0)
         marks.append(anchor.read())
         store.close()
@@ -607,7 +607,7 @@ def test_the_keeper_of_the_anchor_tells_the_next_observer_all_it_hears(place: Pa
         keeper = AnchorKeeper(Anchor(embedded.home), counted := Counted())
         store = SqliteStore(connect(embedded.path))
         keeper.committed(store, 7, 0.25)
-        keeper.turned()
+        keeper.epoch_changed()
         keeper.failed(error := StateCorrupt("damaged"))
         keeper.stopping(store)
         store.close()

@@ -36,7 +36,7 @@ def opened(place: Path) -> EmbeddedLedger:
 
 
 def start(transaction: Transaction) -> None:
-    transaction.put_session(new_session("first", verifier=f"remit:{transaction.switches.kid}"))
+    transaction.put_session(new_session("first", verifier=f"remit:{transaction.ledger_state.kid}"))
 
 
 def append(embedded: EmbeddedLedger) -> Callable[[Transaction], object]:
@@ -101,9 +101,9 @@ def test_nothing_is_written_or_read_once_the_files_are_not_those_that_are_open(
             embedded.ledger.run(append(embedded))
         assert refused.value.code == "ledger_unavailable"
         with pytest.raises(LedgerUnavailable):
-            embedded.ledger.run(lambda transaction: transaction.switches)
+            embedded.ledger.run(lambda transaction: transaction.ledger_state)
         with pytest.raises(LedgerUnavailable):
-            embedded.ledger.read().switches()
+            embedded.ledger.read().ledger_state()
     embedded.close()
 
 
@@ -213,7 +213,7 @@ def test_damage_that_a_reader_finds_stops_the_writer(place: Path) -> None:
         with pytest.raises(StateCorrupt, match="remit ledger restore"):
             embedded.ledger.run(append(embedded))
         with pytest.raises(StateCorrupt, match="remit ledger restore"):
-            embedded.reader.switches()
+            embedded.reader.ledger_state()
     embedded.close()
 
 

@@ -43,7 +43,7 @@ def two(place: Path, one: EmbeddedLedger) -> Iterator[EmbeddedLedger]:
 
 
 def start(transaction: Transaction) -> None:
-    transaction.put_session(new_session("first", verifier=f"remit:{transaction.switches.kid}"))
+    transaction.put_session(new_session("first", verifier=f"remit:{transaction.ledger_state.kid}"))
 
 
 def append(embedded: EmbeddedLedger) -> str:
@@ -60,7 +60,7 @@ def records(embedded: EmbeddedLedger) -> list[KeyRecord]:
 
 
 def kid_of(embedded: EmbeddedLedger) -> str:
-    return embedded.ledger.run(lambda it: it.switches.kid)
+    return embedded.ledger.run(lambda it: it.ledger_state.kid)
 
 
 # Changing the key
@@ -83,9 +83,9 @@ def test_the_record_of_a_change_is_signed_by_the_old_key(one: EmbeddedLedger) ->
 
 
 def test_the_new_key_is_the_one_that_signs_and_the_epoch_moves(one: EmbeddedLedger) -> None:
-    before = one.ledger.run(lambda it: it.switches)
+    before = one.ledger.run(lambda it: it.ledger_state)
     record = rotated(one)
-    after = one.ledger.run(lambda it: it.switches)
+    after = one.ledger.run(lambda it: it.ledger_state)
     assert (after.kid, after.epoch > before.epoch) == (record.kid, True)
 
 

@@ -61,14 +61,14 @@ def now_ms() -> int:
 
 def a_while_passes(service: Service) -> int:
     """Let the clock of a service go on by some seconds, and return a time in between."""
-    clock = service.governor.means.clock
+    clock = service.governor.context.clock
     shown = clock.now()
-    service.governor.means.clock = SetClock(shown.wall_ms + 10_000, shown.mono_ms + 10_000, shown.boot)
+    service.governor.context.clock = SetClock(shown.wall_ms + 10_000, shown.mono_ms + 10_000, shown.boot)
     return shown.wall_ms + 5000
 
 
 def key_of(service: Service) -> SigningKey:
-    return service.open.keys.signing(service.open.reader.switches().kid)
+    return service.open.keys.signing(service.open.reader.ledger_state().kid)
 
 
 def rotated(service: Service) -> str:

@@ -131,7 +131,7 @@ def test_an_empty_file_becomes_a_ledger(tmp_path: Path) -> None:
     connection = connect(str(tmp_path / "ledger.db"))
     prepare(connection, LEDGER_ID, lambda: FIRST_KEY)
     rows = LedgerQueries(lambda: connection)
-    assert (rows.overview().ledger_id, rows.keys(), rows.switches().kid) == (LEDGER_ID, [FIRST_KEY], OURS.kid)
+    assert (rows.overview().ledger_id, rows.keys(), rows.ledger_state().kid) == (LEDGER_ID, [FIRST_KEY], OURS.kid)
     connection.close()
 
 
@@ -270,11 +270,11 @@ QUESTIONS: dict[str, Callable[[LedgerQueries], object]] = {
     "the latest sessions": lambda it: it.latest_sessions(before=9),
     "a receipt": lambda it: it.receipt("rcpt:x"),
     "receipts": lambda it: it.receipts(FIRST.id, after=1),
-    "the latest receipts": lambda it: it.latest(before=9),
+    "the latest receipts": lambda it: it.latest_receipts(before=9),
     "denials": lambda it: it.denials(before=9),
     "denials of a code": lambda it: it.denials("code", before=9),
     "denials of a session": lambda it: it.denials_of(FIRST.id, before=9),
-    "minutes": lambda it: it.minutes(1),
+    "minutes": lambda it: it.denials_per_minute(1),
     "a source by its key": lambda it: it.source("key"),
     "a source by its session": lambda it: it.source_of(FIRST.id),
     "sources": lambda it: it.sources(after=1),
@@ -341,7 +341,7 @@ def test_a_permitted_receipt_is_in_no_index_of_denials(raw: apsw.Connection) -> 
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30])
 def test_a_number_that_no_row_can_have_is_refused(raw: apsw.Connection, number: int) -> None:
     rows = LedgerQueries(lambda: raw)
-    for ask in (rows.minutes, lambda it: rows.latest(before=it), lambda it: rows.sources(after=it)):
+    for ask in (rows.denials_per_minute, lambda it: rows.latest_receipts(before=it), lambda it: rows.sources(after=it)):
         with pytest.raises(FieldInvalid) as caught:
             ask(number)
         assert caught.value.code == "field_invalid"
@@ -472,7 +472,7 @@ def test_a_ledger_whose_schema_is_damaged_is_corrupt(place: SqlitePlace) -> None
 def test_a_ledger_without_its_first_row_is_corrupt(place: SqlitePlace, raw: apsw.Connection) -> None:
     raw.execute("DELETE FROM ledger")
     with pytest.raises(StateCorrupt):
-        LedgerQueries(lambda: raw).switches()
+        LedgerQueries(lambda: raw).ledger_state()
 
 
 def test_what_readers_say_of_a_file_that_is_gone_is_in_our_words(tmp_path: Path) -> None:

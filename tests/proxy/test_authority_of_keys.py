@@ -142,4 +142,4 @@ def test_delegation_from_observation_is_refused_on_the_command_line_too(home: Pa
         refused = run(home, "delegate", session, *asked)
     assert refused.exit_code != 0
     assert refused.stdout == ""
-    assert "audience_mismatch" in refused.stderr or "observed" in refused.stderr
+    assert "audience_mismatch" in refused.stderr or "only records observations" in refused.stderr

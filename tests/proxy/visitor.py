@@ -120,7 +120,7 @@ def error_of(answer: Answer) -> str:
 def key_of(home: Path) -> SigningKey:
     """Return the key that signs in a home, which is made where there is none."""
     with closing(open_embedded_ledger(home)) as embedded:
-        return embedded.keys.signing(embedded.reader.switches().kid)
+        return embedded.keys.signing(embedded.reader.ledger_state().kid)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def kept(tmp_path: Path) -> Kept:
 def service(kept: Kept) -> Iterator[Service]:
     """A service over the home, a minute after it was made."""
     service = build_service(kept.home)
-    service.governor.means.clock = SetClock(wall_ms=MADE_AT_MS + 60_000)
+    service.governor.context.clock = SetClock(wall_ms=MADE_AT_MS + 60_000)
     try:
         yield service
     finally:
@@ -54,7 +54,7 @@ def test_its_ledger_still_checks_after_this_version_has_appended_to_it(kept: Kep
 
 @pytest.mark.parametrize("name", ["active", "delegate"])
 def test_an_active_session_goes_on_with_the_budget_it_had(kept: Kept, service: Service, name: str) -> None:
-    before = service.governor.means.reader.session(kept.session(name))
+    before = service.governor.context.reader.session(kept.session(name))
     assert before is not None
 
     answer = service.governor.run(Evaluate(kept.session(name), READ))
@@ -75,7 +75,7 @@ def test_a_session_that_is_over_stays_over(kept: Kept, service: Service, name: s
     answer = service.governor.run(Evaluate(kept.session(name), READ))
 
     assert not answer.permits
-    session = service.governor.means.reader.session(kept.session(name))
+    session = service.governor.context.reader.session(kept.session(name))
     assert session is not None
     assert session.state == state
 
@@ -84,8 +84,8 @@ def test_its_chains_are_attested_across_the_change_of_key(kept: Kept, service: S
     attested = service.governor.run(Attest(kept.session("active")))
 
     assert attested.attestation.claims.chain_verified
-    receipts = list(service.governor.means.reader.receipts(kept.session("active")))
-    keys = {verify_receipt(row.token, service.governor.means.keys.keyring()).claims.iss for row in receipts}
+    receipts = list(service.governor.context.reader.receipts(kept.session("active")))
+    keys = {verify_receipt(row.token, service.governor.context.keys.keyring()).claims.iss for row in receipts}
     assert len(keys) == 2
 
 

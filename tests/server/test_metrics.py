@@ -128,7 +128,7 @@ def test_a_ledger_that_cannot_write_is_counted() -> None:
     metrics, shelf = Metrics(), MemoryTables("ledger:test", LedgerState("epoch"))
     ledger = GroupCommit(gone, MemoryStore(shelf), observer=metrics.ledger)
     with pytest.raises(LedgerUnavailable) as caught:
-        ledger.run(lambda transaction: transaction.switches)
+        ledger.run(lambda transaction: transaction.ledger_state)
     ledger.close()
     assert caught.value.code == "ledger_unavailable"
     assert value(metrics, "remit_evidence_write_failures_total") == 1

@@ -105,7 +105,7 @@ class ProtectionStore(Protocol):
 Prove: TypeAlias = Callable[[str, bytes, bytes, bytes], str]
 
 
-class _Context(NamedTuple):
+class _HookCall(NamedTuple):
     """A hook event with everything that was looked up for it."""
 
     adapter: HookAdapter
@@ -149,71 +149,71 @@ class HookHandlers:
         """Handle one hook event."""
         adapter, protection = self._resolve(request.parameters)
         event = adapter.parse_event(request.body)
-        context = await self._build_context(adapter, protection, event, _secret_digest(request.headers, protection))
+        hook = await self._build_hook_call(adapter, protection, event, _secret_digest(request.headers, protection))
         try:
-            response = await self._respond(request, context)
+            response = await self._respond(request, hook)
         except HookSecretWrong:
-            await self._report_wrong_secret(context)
+            await self._report_wrong_secret(hook)
             raise
         return self._encode(request, response)
 
-    async def _respond(self, request: Request, context: _Context) -> Mapping[str, JSON]:
-        adapter, event, actor = context.adapter, context.event, context.actor
+    async def _respond(self, request: Request, hook: _HookCall) -> Mapping[str, JSON]:
+        adapter, event, actor = hook.adapter, hook.event, hook.actor
         text = ""
-        if event.kind in ("call", "session_started") and self._is_tampered(context.protection):
+        if event.kind in ("call", "session_started") and self._is_tampered(hook.protection):
             await self._governor.arun(EndReporterSession(actor.reporter))
         match event.kind:
             case "call":
-                return await self._decide(request, context)
+                return await self._decide(request, hook)
             case "outcome" | "failure":
                 envelope = _envelope(adapter, event)
-                call = self._tool_call(context)
+                call = self._tool_call(hook)
                 await self._governor.arun(
                     RecordAssistantResult(actor, call, event.call_id, envelope, _result_digest(event))
                 )
             case "session_started":
                 session_id = await self._governor.arun(BeginAssistantSession(actor.reporter))
-                text = self._describe_mission(context, session_id)
+                text = self._describe_mission(hook, session_id)
             case "agent_started":
-                session_id = self._governor.means.sources.get(actor.reporter.binding, "")
-                text = self._describe_mission(context, session_id)
+                session_id = self._governor.context.sources.get(actor.reporter.binding, "")
+                text = self._describe_mission(hook, session_id)
             case "session_ended" | "agent_ended":
                 await self._governor.arun(EndAssistantSession(actor))
         return adapter.permit_response(event, allow=False, context=text)
 
-    def _describe_mission(self, context: _Context, session_id: str) -> str:
+    def _describe_mission(self, hook: _HookCall, session_id: str) -> str:
         """Describe the mission of a session to the model."""
-        means = self._governor.means
-        session = means.reader.session(session_id) if session_id else None
-        mission = means.passport_of(session).mission if session else context.actor.reporter.mission
-        return _mission_text(context.adapter, mission, "" if mission.resource_scope else context.folder_refusal)
+        governor = self._governor.context
+        session = governor.reader.session(session_id) if session_id else None
+        mission = governor.passport_of(session).mission if session else hook.actor.reporter.mission
+        return _mission_text(hook.adapter, mission, "" if mission.resource_scope else hook.folder_refusal)
 
-    async def _decide(self, request: Request, context: _Context) -> Mapping[str, JSON]:
-        adapter, protection, event = context.adapter, context.protection, context.event
+    async def _decide(self, request: Request, hook: _HookCall) -> Mapping[str, JSON]:
+        adapter, protection, event = hook.adapter, hook.protection, hook.event
         session_id, answer = await self._governor.arun(
-            EvaluateAssistantCall(context.actor, self._tool_call(context), event.call_id, _envelope(adapter, event))
+            EvaluateAssistantCall(hook.actor, self._tool_call(hook), event.call_id, _envelope(adapter, event))
         )
         request.decision = Decision(session_id, answer)
         if answer.permits:
             return adapter.permit_response(event, allow=protection.mode == "allow", context="")
-        means = self._governor.means
-        if protection.folder or means.passport_of(answer.session).mission.cwd:
+        governor = self._governor.context
+        if protection.folder or governor.passport_of(answer.session).mission.cwd:
             return adapter.deny_response(event.event, _denial_text(adapter, answer))
-        source = means.reader.source_of(session_id)
+        source = governor.reader.source_of(session_id)
         why, receipt = _no_folder_reason(source.told if source else ""), answer.receipt.claims.receipt_id
         return adapter.deny_response(event.event, _NO_FOLDER.format(why, receipt))
 
-    def _tool_call(self, context: _Context) -> ToolCall:
-        event = context.event
+    def _tool_call(self, hook: _HookCall) -> ToolCall:
+        event = hook.event
         if event.cwd is not None and not event.cwd.startswith("/"):
             raise FieldInvalid("must be an absolute path", place="$.cwd")
         # All of these assistants start a new shell for each command, unless the call names one that runs.
-        shell: Literal["bash", "zsh"] = "zsh" if context.adapter.name in self._zsh_users else "bash"
+        shell: Literal["bash", "zsh"] = "zsh" if hook.adapter.name in self._zsh_users else "bash"
         return ToolCall(event.tool, event.arguments, event.cwd, fresh_shell=True, shell=shell)
 
-    async def _build_context(
+    async def _build_hook_call(
         self, adapter: HookAdapter, protection: Protection, event: HookEvent, secret: str
-    ) -> _Context:
+    ) -> _HookCall:
         """Find out which session and agent an event belongs to, and in which folder a new session would work."""
         key = sha256_hex(canonicalize([adapter.name, protection.id, event.session]))[:32]
         mission, refusal = parse_mission(protection.mission), ""
@@ -240,7 +240,7 @@ class HookHandlers:
             f"hook:{key}", json.encode(source).decode(), mission, AUDIENCE, protection.generation, secret, placing
         )
         actor = Actor(reporter, event.agent, event.agent_type, _AGENT_TOOLS)
-        return _Context(adapter, protection, event, actor, refusal)
+        return _HookCall(adapter, protection, event, actor, refusal)
 
     async def _home_directories(self, *, is_start: bool) -> frozenset[str]:
         """Return the home directories of all users. The list is cached for a minute, and read anew at a start."""
@@ -250,16 +250,16 @@ class HookHandlers:
             self._homes_expire_at = now + _HOMES_MAX_AGE_S
         return self._homes
 
-    async def _report_wrong_secret(self, context: _Context) -> None:
+    async def _report_wrong_secret(self, hook: _HookCall) -> None:
         """Sign a receipt that says that an event came without the secret of its session, once for each session."""
-        key, protection, title = context.actor.reporter.key, context.protection.id, context.adapter.title
+        key, protection, title = hook.actor.reporter.key, hook.protection.id, hook.adapter.title
         if key in self._reported_sessions or len(self._reported_sessions) >= _MAX_REPORTED:
             return
         self._reported_sessions.add(key)
         statement = RecordStatement(
             tool=_CHECK,
             target=protection,
-            report={"protection": protection, "assistant": context.adapter.name, "session": context.event.session},
+            report={"protection": protection, "assistant": hook.adapter.name, "session": hook.event.session},
             code="enforcement_gap",
             reason=f"an event of a session of {title} did not show the secret of that session: it was ignored",
         )

@@ -301,8 +301,8 @@ def _check_denial(service: Service, target: _CheckTarget, sent: CanaryResult) ->
     if sent.answer != "refused":
         said = {"let through": "a call that must be denied is let through", "blocked": "blocked without a receipt"}
         return CheckResult("problem", f"{said.get(sent.answer, 'no answer')}: {sent.why}", target.advice)
-    means = service.governor.means
-    session_id = find_denial(means.reader, sent.receipt_id, means.keys.refresh(), CANARY_TOOL)
+    context = service.governor.context
+    session_id = find_denial(context.reader, sent.receipt_id, context.keys.refresh(), CANARY_TOOL)
     if session_id is None:
         advice = "Check which Hub answers there: remit doctor; then: remit ledger check"
         return CheckResult("problem", f"denied, but its receipt {sent.receipt_id} is not in this ledger", advice)
@@ -340,10 +340,10 @@ def _process_list(found: Sequence[SuspectProcess]) -> str:
 
 def _check_evidence(service: Service, planner: Planner, protections: Sequence[Protection]) -> Check:
     """Look for calls that bypassed the hooks since the protections were installed."""
-    means = service.governor.means
+    context = service.governor.context
     since = min(one.made_at for one in protections)
-    governed = governed_sessions(means.reader, planner.name)
-    told = recent_findings(means.reader, governed, planner.name, means.keys.refresh(), since)
+    governed = governed_sessions(context.reader, planner.name)
+    told = recent_findings(context.reader, governed, planner.name, context.keys.refresh(), since)
     if told.bypassed:
         said = f"{len(told.bypassed)} calls bypassed their hooks: {', '.join(told.bypassed[:3])}"
         return Check("evidence", "problem", said, f"See them in the dashboard, then: remit reconcile {planner.name}")

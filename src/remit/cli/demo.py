@@ -113,7 +113,9 @@ class DemoReport:
 def run_in_memory() -> DemoRun:
     """Run the demo in memory. The calls are judged by the same code as any other."""
     with build_in_memory() as (governor, key):
-        issued = governor.run(IssuePassport(PassportRequest(_demo_mission(_SOMEWHERE), governor.means.new_id("pass"))))
+        issued = governor.run(
+            IssuePassport(PassportRequest(_demo_mission(_SOMEWHERE), governor.context.new_id("pass")))
+        )
         token, now = issued.token, issued.issued_at
         session_id = governor.run(StartSession(token)).session.id
         answers = [governor.run(Evaluate(session_id, call)) for call in _CALLS]

@@ -274,7 +274,7 @@ def _check_verification(home: Home, rows: LedgerQueries) -> CheckResult:
 
 
 def _check_keys(home: Home, rows: LedgerQueries) -> CheckResult:
-    signing = rows.switches().kid
+    signing = rows.ledger_state().kid
     believed = list(build_keyring(rows.keys()))
     with home.folder("keys", create=False) as folder:
         KeyFiles(folder).load(signing)
@@ -282,7 +282,7 @@ def _check_keys(home: Home, rows: LedgerQueries) -> CheckResult:
 
 
 def _check_kill_switch(rows: LedgerQueries) -> CheckResult:
-    if rows.switches().kill_switch:
+    if rows.ledger_state().kill_switch:
         return CheckResult("warning", "on: every call is denied", "Turn it off: remit kill-switch off")
     return CheckResult("ok", "off")
 

@@ -139,7 +139,7 @@ def _issue(
     if lifetime_s is not None and not 1 <= lifetime_s <= mission.max_duration_s:
         raise FieldInvalid("must be between 1 and --max-duration-s", place="$.lifetime_s")
     passport = issue_registered(service, mission, lifetime_s=lifetime_s, bound_to=bound_to)
-    if service.reader.switches().kill_switch:
+    if service.reader.ledger_state().kill_switch:
         note("the kill switch is on: no session can start until it is off")
     return passport.token, verify_token(PASSPORT, passport.token, service.keys.refresh()).claims
 

@@ -46,7 +46,7 @@ def _list_command(*, home: str | None, as_json: bool) -> None:
     Example: remit keys list
     """
     with open_ledger_reader(home, as_json=as_json) as rows:
-        signing, records, distrusted = rows.switches().kid, rows.keys(), _distrusted_since(rows)
+        signing, records, distrusted = rows.ledger_state().kid, rows.keys(), _distrusted_since(rows)
     listed = [_key_data(record, signing, distrusted) for record in records]
     if as_json:
         return show_data({"ok": True, "keys": listed})

@@ -30,7 +30,7 @@ def kill_switch(*, turn: _Turn, home: str | None, as_json: bool) -> None:
         with open_service(home, as_json=as_json) as service:
             revoked = service.governor.run(KillSwitch(turn == "on"))
     with open_ledger_reader(home, as_json=as_json) as rows:
-        is_on, active = rows.switches().kill_switch, sum(1 for _ in rows.active_sessions())
+        is_on, active = rows.ledger_state().kill_switch, sum(1 for _ in rows.active_sessions())
     if as_json:
         counts = {"active_sessions": active} | ({} if revoked is None else {"revoked_sessions": revoked})
         return show_data({"ok": True, "kill_switch": is_on} | counts)

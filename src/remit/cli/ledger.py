@@ -62,7 +62,7 @@ def _overview_data(overview: Overview) -> dict[str, Any]:
 
 
 def _keys_data(rows: LedgerQueries) -> dict[str, Any]:
-    return {"keys": [record.kid for record in rows.keys()], "kill_switch": rows.switches().kill_switch}  # noqa: SIM118
+    return {"keys": [record.kid for record in rows.keys()], "kill_switch": rows.ledger_state().kill_switch}  # noqa: SIM118
 
 
 @ledger.command("backup")

@@ -76,7 +76,7 @@ def confirm_wide_settings(planner: Planner, place: InstallTarget, *, yes: bool, 
 def end_sessions(home: str | None, protection: Protection, *, as_json: bool) -> int:
     """End the active sessions of a protection, and return their number. The next call starts a new one."""
     with open_service(home, as_json=as_json) as service:
-        governed = governed_sessions(service.governor.means.reader, protection.assistant)
+        governed = governed_sessions(service.governor.context.reader, protection.assistant)
         ours = [session for one in governed if one.protection == protection.id for session in one.sessions]
         # Sessions of subagents end with their parent.
         running = [session for session in ours if session.state == "active" and session.parent is None]

@@ -128,8 +128,8 @@ def _config(reader: TranscriptReader) -> Path:
 def _reconcile(
     service: Service, assistant: str, governed: Sequence[GovernedSession], selected: SelectedTranscripts
 ) -> tuple[Reconciliation, SignedReceipt]:
-    means = service.governor.means
-    found = reconcile_transcripts(means.reader, means.keys.refresh(), assistant, governed, selected)
+    context = service.governor.context
+    found = reconcile_transcripts(context.reader, context.keys.refresh(), assistant, governed, selected)
     return found, service.governor.run(found.statement()).receipt
 
 

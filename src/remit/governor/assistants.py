@@ -121,7 +121,7 @@ class EvaluateAssistantCall:
                     answer = await evaluate(context, self._request(refused.session.id))
                     return AssistantEvaluation(refused.session.id, answer)  # type: ignore[arg-type]  # never None without `skip_states`
                 if isinstance(delegated, SignedReceipt):
-                    session = await context.aside(partial(context.reader.session, main))
+                    session = await context.to_thread(partial(context.reader.session, main))
                     if session is None:
                         raise SessionNotFound("no session has this id")
                     return AssistantEvaluation(main, Evaluation(delegated, None, repeated=False, session=session))
@@ -245,7 +245,7 @@ def last_child_session(transaction: Transaction, main: str, agent: str) -> str:
 
 def _is_killed(transaction: Transaction, main: str) -> bool:
     session = transaction.session(main)
-    return session is not None and session.state == "active" and session.number <= transaction.switches.killed_up_to
+    return session is not None and session.state == "active" and session.number <= transaction.ledger_state.killed_up_to
 
 
 @dataclass(frozen=True)

@@ -65,12 +65,12 @@ class Attest:
         # Only what is durable: concurrent calls are left to the next attestation.
         session = count_elapsed((await reload_session(context, looked.session)), context.now)
         # Reload the keys: another process may have rotated them.
-        verified: ChainVerification = await context.aside(
+        verified: ChainVerification = await context.to_thread(
             lambda: verify_stored(context.reader, session, context.keys.refresh())
         )
         total: int = 0
         if verified.fault is not None:
-            total = await context.aside(lambda: context.reader.count(session.id))
+            total = await context.to_thread(lambda: context.reader.count(session.id))
         summary = _summary(session, looked.passport.mission.mission)
         signed: SignedAttestation = await context.transact(
             lambda transaction: self._keep(context, transaction, session, summary, verified, total=total)
@@ -88,7 +88,7 @@ class Attest:
         total: int,
     ) -> SignedAttestation:
         now = context.now
-        signing = context.keys.signing(transaction.switches.kid)
+        signing = context.keys.signing(transaction.ledger_state.kid)
         signed = sign_attestation(
             summary,
             verified.tally,

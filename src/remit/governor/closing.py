@@ -58,11 +58,11 @@ async def close_killed(context: Context) -> None:
 
 def _close_some(context: Context, transaction: Transaction) -> tuple[Session | None, bool]:
     """Close some of the stopped sessions; return the last one if there may be more, and whether there may be."""
-    now, switches, left = context.now, transaction.switches, MAX_CLOSED
+    now, ledger_state, left = context.now, transaction.ledger_state, MAX_CLOSED
     session: Session | None = None
     for session_id in transaction.active_sessions():
         session = transaction.session(session_id)
-        if session is None or session.number > switches.killed_up_to:
+        if session is None or session.number > ledger_state.killed_up_to:
             return None, False
         session = close(context, transaction, session, TRANSITIONS["kill"], now)
         left -= 1 + close_delegates(context, transaction, session, now, limit=left - 1)
@@ -78,11 +78,11 @@ class CloseOpenDelegates:
     async def run(self, context: Context) -> int:
         """Find sessions in a final state with open delegates, and close these."""
         found, after = 0, 0
-        while page := (await context.aside(partial(context.reader.unsettled_sessions, after=after, limit=_PAGE))):
+        while page := (await context.to_thread(partial(context.reader.unsettled_sessions, after=after, limit=_PAGE))):
             for session in page:
                 await close_all_delegates(context, session)
             found, after = found + len(page), page[-1].number
         # Only read if there is nothing to do.
-        if (await context.aside(context.reader.switches)).killed_up_to:
+        if (await context.to_thread(context.reader.ledger_state)).killed_up_to:
             await close_killed(context)
         return found

@@ -88,7 +88,7 @@ class RecordAssistantResult:
         try:
             receipt = (await self._record_result(ref).run(context)).receipt
         except ReceiptNotFound:  # the id belongs to the finding: the outcome was reported twice
-            stored = await context.aside(partial(context.reader.receipt, ref.decision))
+            stored = await context.to_thread(partial(context.reader.receipt, ref.decision))
             if stored is None:
                 raise
             return AssistantResult(ref.session_id, context.receipt(stored.token), is_finding=True)
@@ -115,7 +115,7 @@ class RecordAssistantResult:
         sessions = await context.transact(self._sessions)
         arguments_hash = sha256_hex(canonicalize_arguments(self.call.arguments))
         for name in sessions:
-            decision = await context.aside(
+            decision = await context.to_thread(
                 partial(_find_open_decision, context, name, self.call.tool_name, arguments_hash)
             )
             if decision is not None:
@@ -160,7 +160,7 @@ class RecordAssistantResult:
         asked = Evaluate(name, self.call, f"{self.call_id} run" if changed else self.call_id)
         status = await context.transact(lambda transaction: load_status(transaction, get_session(transaction, name)))
         judging = partial(judge_request, context, asked, current.passport.mission, status)
-        decision = await context.aside(judging, limit_key=name)
+        decision = await context.to_thread(judging, limit_key=name)
         form = canonicalize_arguments(self.call.arguments)
         pending: UnsignedReceipt | StoredReceipt = await context.transact(
             lambda transaction: self._append(context, transaction, asked, decision, form, reason=_REASONS[changed])

@@ -34,7 +34,7 @@ class Runtime(Protocol):
     def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> Awaitable[_T]:
         """Run `work` in a ledger transaction and return its result once it is durable; see `Ledger.run`."""
 
-    async def aside(self, compute: Callable[[], _T], *, limit_key: str = "") -> _T:
+    async def to_thread(self, compute: Callable[[], _T], *, limit_key: str = "") -> _T:
         """Run a slow computation in a worker thread, so that it does not block the event loop.
 
         `limit_key` is the session it is done for, if any: the number of concurrent computations per session is limited.
@@ -118,9 +118,9 @@ class Context:
         """Run `work` in a ledger transaction; see `Runtime`."""
         return self.runtime.transact(work, alone=alone, prepare=prepare)
 
-    def aside(self, compute: Callable[[], _T], *, limit_key: str = "") -> Awaitable[_T]:
+    def to_thread(self, compute: Callable[[], _T], *, limit_key: str = "") -> Awaitable[_T]:
         """Run a slow computation in a worker thread; see `Runtime`."""
-        return self.runtime.aside(compute, limit_key=limit_key)
+        return self.runtime.to_thread(compute, limit_key=limit_key)
 
     def to_quick_thread(self, compute: Callable[[], _T]) -> Awaitable[_T]:
         """Run a quick computation off the event loop; see `Runtime`."""
@@ -182,7 +182,7 @@ class Context:
 class UseCaseRunner(Protocol):
     """Runs use cases: a `Governor` in the ledger process, or a `RemoteGovernor` in a front process."""
 
-    means: Context
+    context: Context
 
     def run(self, case: UseCase[_T]) -> _T:
         """Run a use case and return its result. Blocks the calling thread."""

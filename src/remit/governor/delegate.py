@@ -89,7 +89,7 @@ class Delegate:
             raise FieldInvalid("a delegate needs at least one call", place="$.mission.max_tool_calls")
         await admit(context, self.session_id)
         parent = await GetSession(self.session_id).run(context)
-        await context.aside(lambda: check_delegable(context.reader, parent.session, parent.passport))
+        await context.to_thread(lambda: check_delegable(context.reader, parent.session, parent.passport))
         narrow(parent.passport.mission, self.mission)
         outcome: _Outcome | SettleResult = await context.transact(
             lambda it: self._work(context, it, parent.passport, wait=True)
@@ -144,7 +144,7 @@ class Delegate:
         return child.token, child.jti, pending, False, ""
 
     def _issue(self, context: Context, transaction: Transaction, parent: Passport, now: Moment, iat: int) -> Passport:
-        signing = context.keys.signing(transaction.switches.kid)
+        signing = context.keys.signing(transaction.ledger_state.kid)
         try:
             return issue_passport(
                 self.mission,

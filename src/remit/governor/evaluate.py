@@ -221,15 +221,15 @@ async def prejudge(context: Context, request: Evaluate) -> Evaluate:
     session_id = request.session_id
     passport = context.passports.get(session_id)
     if passport is None:
-        session = await context.aside(lambda: context.reader.session(session_id))
+        session = await context.to_thread(lambda: context.reader.session(session_id))
         if session is None:
             return request
-        passport = await context.aside(lambda: context.passport_of(session))
+        passport = await context.to_thread(lambda: context.passport_of(session))
     pending_call = _PendingCall(context, request, passport, ())
     if pending_call.is_light and not context.sees_budgets:
         await context.to_quick_thread(pending_call.judge_as_active)
     else:
-        await context.aside(pending_call.judge_in_thread, limit_key=session_id)
+        await context.to_thread(pending_call.judge_in_thread, limit_key=session_id)
     return pending_call.prejudged()
 
 
@@ -254,7 +254,7 @@ async def evaluate(
             pending_call.read()
             outcome = await context.transact(pending_call.append, prepare=pending_call.judge)
         else:
-            await context.aside(pending_call.judge_in_thread, limit_key=session_id)
+            await context.to_thread(pending_call.judge_in_thread, limit_key=session_id)
             outcome = await context.transact(pending_call.append)
         if isinstance(outcome, SettleResult):
             await close_delegates_of(context, outcome.unfinished)

@@ -29,7 +29,7 @@ class _BlockingRuntime:
         """Run `work` and block until it is durable."""
         return self._ledger.run(work, alone=alone, prepare=prepare)
 
-    async def aside(self, compute: Callable[[], _T], *, limit_key: str = "") -> _T:  # noqa: ARG002 - there is no pool to limit
+    async def to_thread(self, compute: Callable[[], _T], *, limit_key: str = "") -> _T:  # noqa: ARG002 - there is no pool to limit
         """Compute in the calling thread."""
         return compute()
 
@@ -47,7 +47,7 @@ class _LoopRuntime:
 
     def __init__(self, ledger: Ledger, pools: Pools) -> None:
         self.transact: Final = ledger.arun
-        self.aside: Final = pools.run
+        self.to_thread: Final = pools.run
         self.to_quick_thread: Final = pools.run_quick
 
     def run(self, case: UseCase[_T], context: Context) -> Coroutine[Any, Any, _T]:
@@ -70,19 +70,19 @@ class Governor:
     """Runs use cases on a ledger, and returns each result once it is durable."""
 
     def __init__(self, ledger: Ledger, context: Context) -> None:
-        self.means = context
+        self.context = context
         self._pools = Pools()
         self._blocking = _BlockingRuntime(ledger)
         self._on_loop = _LoopRuntime(ledger, self._pools)
 
-    def judging_as(self, context: Context) -> "Governor":
+    def with_policy_of(self, context: Context) -> "Governor":
         """Return a governor on the same ledger that judges with the engines and files of another context.
 
         It shares everything else with this governor and must not be closed separately.
         """
         other = copy.copy(self)
-        other.means = copy.copy(self.means)
-        other.means.engines, other.means.observers, other.means.files = (
+        other.context = copy.copy(self.context)
+        other.context.engines, other.context.observers, other.context.files = (
             context.engines,
             context.observers,
             context.files,
@@ -91,15 +91,15 @@ class Governor:
 
     def close(self) -> None:
         """Record the counts of skipped calls, and stop the threads. The caller closes the ledger."""
-        if self.means.refused.unreported():
+        if self.context.refused.unreported():
             with suppress(RemitError):
                 self.run(ReportSkipped())
         self._pools.close()
 
     def run(self, case: UseCase[_T]) -> _T:
         """Run a use case and return its result. Blocks the calling thread."""
-        return run_sync(case.run(self.means.for_request(self._blocking)))
+        return run_sync(case.run(self.context.for_request(self._blocking)))
 
     def arun(self, case: UseCase[_T]) -> Coroutine[Any, Any, _T]:
         """Run a use case on an event loop, without blocking it."""
-        return case.run(self.means.for_request(self._on_loop))
+        return case.run(self.context.for_request(self._on_loop))

@@ -29,7 +29,7 @@ class PassportRequest:
 
 def issue_in(transaction: Transaction, keys: Keys, order: PassportRequest, now_ms: int) -> Passport:
     """Sign a passport with the current key, and register it. It is valid once the transaction is durable."""
-    key = keys.signing(transaction.switches.kid)
+    key = keys.signing(transaction.ledger_state.kid)
     try:
         passport = issue_passport(
             order.mission,

@@ -21,12 +21,12 @@ class RotateKey:
     async def run(self, context: Context) -> KeyRecord:
         """Create a key, sign the key change, and remove the old key file once that is durable."""
         files, now_ms = _files(context), context.now.wall_ms
-        new = await context.aside(files.create)
+        new = await context.to_thread(files.create)
         record, retired = await context.transact(
             lambda transaction: hand_over(transaction, context.keys, new, now_ms), alone=True
         )
-        await context.aside(context.keys.refresh)
-        await context.aside(lambda: files.remove(retired))
+        await context.to_thread(context.keys.refresh)
+        await context.to_thread(lambda: files.remove(retired))
         return record
 
 
@@ -40,15 +40,15 @@ class DistrustKey:
     async def run(self, context: Context) -> Distrusted:
         """Record the end of the key's period, and revoke the passports that it has signed later."""
         files, now_ms = _files(context), context.now.wall_ms
-        new = await context.aside(lambda: successor_of(context.reader, files, self.kid))
+        new = await context.to_thread(lambda: successor_of(context.reader, files, self.kid))
         distrusted: Distrusted = await context.transact(
             lambda transaction: distrust_in(
                 transaction, context.keys, self.kid, new, from_ms=self.from_ms, now_ms=now_ms
             ),
             alone=True,
         )
-        await context.aside(context.keys.refresh)
-        await context.aside(lambda: remove_unused(files, self.kid, new, distrusted))
+        await context.to_thread(context.keys.refresh)
+        await context.to_thread(lambda: remove_unused(files, self.kid, new, distrusted))
         return distrusted
 
 

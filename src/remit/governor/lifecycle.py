@@ -118,7 +118,7 @@ def account_of(session: Session) -> Account:
     return Account(session.limit, session.used, session.reserved)
 
 
-def session_status(session: Session, switches: LedgerState, *, above: str = "") -> SessionStatus:
+def session_status(session: Session, ledger_state: LedgerState, *, above: str = "") -> SessionStatus:
     """Return the status of a session whose time is counted up to now.
 
     `above` is the denial code if the passport was revoked or a session above it in the lineage has ended.
@@ -128,7 +128,7 @@ def session_status(session: Session, switches: LedgerState, *, above: str = "") 
     if not refusal:
         if above:
             refusal = above
-        elif switches.kill_switch or 0 < session.number <= switches.killed_up_to:
+        elif ledger_state.kill_switch or 0 < session.number <= ledger_state.killed_up_to:
             refusal = TRANSITIONS["kill"].code
         elif left <= 0:
             refusal = TRANSITIONS["expire"].code
@@ -153,7 +153,7 @@ def same_decision(before: SessionStatus, actual: SessionStatus, *, exactly: bool
 def load_status(transaction: Transaction, session: Session) -> SessionStatus:
     """Return the status of a session whose time is counted up to now, including the state of its lineage."""
     transition = _lineage_transition(transaction, session)
-    return session_status(session, transaction.switches, above=transition.code if transition else "")
+    return session_status(session, transaction.ledger_state, above=transition.code if transition else "")
 
 
 def _lineage_transition(transaction: Transaction, session: Session) -> Transition | None:
@@ -191,16 +191,16 @@ def refresh_with_status(
         session = _quarantine_unless_genuine(context, transaction, session, now)
     if session.state != "active":
         return session, load_status(transaction, session)
-    switches, left = transaction.switches, session.duration_left_s
+    ledger_state, left = transaction.ledger_state, session.duration_left_s
     transition = _lineage_transition(transaction, session)
-    if transition is None and 0 < session.number <= switches.killed_up_to:
+    if transition is None and 0 < session.number <= ledger_state.killed_up_to:
         transition = TRANSITIONS["kill"]
     if transition is None and left <= 0:
         transition = TRANSITIONS["expire"]
     if transition is not None:
         session = close(context, transaction, session, transition, now)
         return session, load_status(transaction, session)
-    refusal = session.cause or (TRANSITIONS["kill"].code if switches.kill_switch else "")
+    refusal = session.cause or (TRANSITIONS["kill"].code if ledger_state.kill_switch else "")
     return session, SessionStatus(
         session.id, Budget(session.calls_left, left, own_calls=session.used >= session.limit), refusal
     )
@@ -221,7 +221,7 @@ def _check_head(context: Context, transaction: Transaction, session: Session) ->
     if session.cause or session.id in context.heads:
         return session
     # Another process may have rotated the key. This loads the current keys, so that its receipts verify.
-    context.keys.signing(transaction.switches.kid)
+    context.keys.signing(transaction.ledger_state.kid)
     if head_is_genuine(context, transaction, session):
         context.trust_head(session)
         return session
@@ -296,7 +296,7 @@ def revoke_source(transaction: Transaction, session_id: str, now: Moment, reason
 
 def is_stopped(transaction: Transaction, session: Session) -> bool:
     """Return whether a session is revoked, killed or broken, even after its end. Such a session is not continued."""
-    is_killed = 0 < session.number <= transaction.switches.killed_up_to
+    is_killed = 0 < session.number <= transaction.ledger_state.killed_up_to
     return bool(session.broken) or is_killed or transaction.revoked(session.id)
 
 

@@ -155,7 +155,7 @@ class ReportEvent(Struct, frozen=True, gc=False):
                 if answer is not None:
                     context.note_source(key, name)
                     return ReportResult(name, answer)
-                if await context.transact(lambda transaction: transaction.switches.kill_switch):
+                if await context.transact(lambda transaction: transaction.ledger_state.kill_switch):
                     return ReportResult(name, (await self.observe.as_call(name).run(context)))
             name = (await StartSourceSession(self.reporter).run(context)).session.id
         raise LedgerUnavailable("the sessions of this source end faster than they can be started")
@@ -178,7 +178,7 @@ class PreviewDecision:
             request = asked if isinstance(asked, Evaluate) else asked.as_call()
             state = await context.run(GetJudgingState(request.session_id))
         compute = partial(judge_request, context, request, state.mission, state.status)
-        decision: Decision = await context.aside(compute, limit_key=request.session_id)
+        decision: Decision = await context.to_thread(compute, limit_key=request.session_id)
         return decision
 
 
@@ -226,5 +226,5 @@ def _reporter_state(context: Context, transaction: Transaction, reporter: Report
             return JudgingState(context.passport_of(session).mission, load_status(transaction, session))
     mission = reporter.mission
     budget = Budget(mission.max_tool_calls, mission.max_duration_s, own_calls=mission.max_tool_calls <= 0)
-    refusal = TRANSITIONS["kill"].code if transaction.switches.kill_switch else ""
+    refusal = TRANSITIONS["kill"].code if transaction.ledger_state.kill_switch else ""
     return JudgingState(mission, SessionStatus(_NEW_SESSION, budget, refusal))

@@ -110,7 +110,7 @@ def append(
     `form` is the canonical form of the arguments of the step. `changes` are new values of session members. The counter
     of the verdict is incremented.
     """
-    signing = context.keys.signing(transaction.switches.kid)
+    signing = context.keys.signing(transaction.ledger_state.kid)
     head = session.head
     if session.verifier != f"remit:{signing.kid}":
         head = head.handed_to(signing.public)

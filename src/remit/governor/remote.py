@@ -204,7 +204,7 @@ class RemoteGovernor:
         self, context: Context, connect: Callable[[], socket.socket], *, deadline_s: float = DEADLINE_S
     ) -> None:
         """Use the context of a front; `connect` returns a connection with a completed handshake."""
-        self.means = context
+        self.context = context
         self._connect = connect
         self._deadline_s = deadline_s
         self._pools = Pools()
@@ -229,7 +229,7 @@ class RemoteGovernor:
 
     def run(self, case: UseCase[_T]) -> _T:
         """Run a use case and return its result. Blocks the calling thread."""
-        return run_sync(self._run(case, self.means.for_request(self._blocking)))
+        return run_sync(self._run(case, self.context.for_request(self._blocking)))
 
     async def _run(self, case: UseCase[_T], context: Context) -> _T:
         kind = type(case)
@@ -243,7 +243,7 @@ class RemoteGovernor:
 
     def arun(self, case: UseCase[_T]) -> Coroutine[Any, Any, _T]:
         """Run a use case on an event loop, without blocking it."""
-        return self.arun_with(case, self.means.for_request(self._on_loop))
+        return self.arun_with(case, self.context.for_request(self._on_loop))
 
     def arun_with(self, case: UseCase[_T], context: Context) -> Coroutine[Any, Any, _T]:
         """Run a use case with the context of a request, remotely or in this process."""
@@ -325,7 +325,7 @@ class _BlockingRuntime:
         """Raise `LedgerUnavailable`: a front does not write."""
         raise LedgerUnavailable("this process does not write the ledger")
 
-    async def aside(self, compute: Callable[[], _T], *, limit_key: str = "") -> _T:  # noqa: ARG002 - there is no pool to limit
+    async def to_thread(self, compute: Callable[[], _T], *, limit_key: str = "") -> _T:  # noqa: ARG002 - there is no pool to limit
         """Compute in the calling thread."""
         return compute()
 
@@ -343,7 +343,7 @@ class _LoopRuntime:
 
     def __init__(self, governor: RemoteGovernor, pools: Pools) -> None:
         self.run: Final = governor.arun_with
-        self.aside: Final = pools.run
+        self.to_thread: Final = pools.run
         self.to_quick_thread: Final = pools.run_quick
 
     async def transact(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> _T:  # noqa: ARG002
@@ -567,7 +567,7 @@ class LedgerProcessSupervisor:
                     # Observers of a front do not use the store.
                     self._observer.committed(cast("Store", None), size, seconds)
                 elif name == "turned":
-                    self._observer.turned()
+                    self._observer.epoch_changed()
                 else:
                     self._observer.failed(LedgerUnavailable(reason))
 

@@ -164,11 +164,11 @@ class KillSwitch:
         """Set the switch, which denies every call from then on if it is on, and then close the sessions in batches."""
 
         def set_switch(transaction: Transaction) -> int:
-            switches = transaction.switches._replace(kill_switch=self.on)
+            ledger_state = transaction.ledger_state._replace(kill_switch=self.on)
             if self.on:
                 # Including sessions in a final state: an assistant could continue them once the switch is off.
-                switches = switches._replace(killed_up_to=transaction.position().sessions)
-            transaction.put_switches(switches)
+                ledger_state = ledger_state._replace(killed_up_to=transaction.position().sessions)
+            transaction.put_ledger_state(ledger_state)
             return sum(1 for _ in transaction.active_sessions()) if self.on else 0
 
         revoked: int = await context.transact(set_switch, alone=True)

@@ -94,9 +94,9 @@ class CommitEventForwarder(CommitObserver):
         if self._wake is not None and len(self._events) < _MAX_OUTSTANDING:
             self._events.append(("committed", size, seconds, ""))
 
-    def turned(self) -> None:
+    def epoch_changed(self) -> None:
         """Collect the change of the epoch."""
-        self._then.turned()
+        self._then.epoch_changed()
         self._collect(("turned", 0, 0.0, ""))
 
     def failed(self, error: BaseException) -> None:
@@ -160,7 +160,7 @@ class LedgerServer:
         """Stop, even if services are connected."""
         self._stopped.set()
 
-    def stop_when_alone(self) -> None:
+    def stop_when_idle(self) -> None:
         """Stop as soon as no service is connected."""
         self._stop_requested = True
         self._stop_if_idle()

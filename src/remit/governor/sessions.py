@@ -90,7 +90,9 @@ class RequireHolder(Generic[_T_co]):
         return context.run(self.case)
 
     async def _find_and_run(self, context: Context) -> _T_co:
-        check_session_holder(context.holder_of(await context.aside(lambda: self._load_session(context))), self.holder)
+        check_session_holder(
+            context.holder_of(await context.to_thread(lambda: self._load_session(context))), self.holder
+        )
         return await context.run(self.case)
 
     def _load_session(self, context: Context) -> Session:
@@ -129,7 +131,7 @@ def get_session(transaction: Transaction, session_id: str) -> Session:
 
 async def reload_session(context: Context, session: Session) -> Session:
     """Return a session as stored: a session returned by a transaction may lack the hash of its last receipt."""
-    stored: Session | None = await context.aside(lambda: context.reader.session(session.id))
+    stored: Session | None = await context.to_thread(lambda: context.reader.session(session.id))
     return stored or session
 
 
@@ -151,7 +153,7 @@ class StartSession:
         passport = await self._verify(context)
         check_passport_holder(passport, self.holder)
         if not self.by_source:
-            await context.aside(lambda: check_client(context.reader, _session_or_parent(context, passport)))
+            await context.to_thread(lambda: check_client(context.reader, _session_or_parent(context, passport)))
         started, refusal = await context.transact(
             lambda transaction: _start(context, transaction, passport, self.holder)
         )
@@ -168,7 +170,7 @@ class StartSession:
         try:
             return verify_passport(self.token, context.keys.keyring(), now=now_s)
         except KeyUnknown:
-            await context.aside(context.keys.refresh)
+            await context.to_thread(context.keys.refresh)
         return verify_passport(self.token, context.keys.keyring(), now=now_s)
 
 
@@ -195,7 +197,7 @@ def _start(
             existing=True,
         )
         return started, _refusal(transaction, started.session)
-    if transaction.switches.kill_switch:
+    if transaction.ledger_state.kill_switch:
         raise KillSwitchOn("no session starts until the kill switch is released")
     if transaction.revoked(passport.jti):
         raise PassportRevoked("the passport was revoked")
@@ -291,7 +293,7 @@ def new_session(context: Context, transaction: Transaction, passport: Passport, 
         lifetime_ms=max(0, min(mission.max_duration_s * 1000, passport.expires_at * 1000 - now.wall_ms)),
         expires_ms=passport.expires_at * 1000,
         limit=mission.max_tool_calls,
-        verifier=f"remit:{transaction.switches.kid}",
+        verifier=f"remit:{transaction.ledger_state.kid}",
         seen_boot=now.boot,
         seen_mono_ms=now.mono_ms,
         seen_wall_ms=now.wall_ms,

@@ -78,7 +78,7 @@ class StartSourceSession:
 
     def begin(self, context: Context, transaction: Transaction, now: Moment) -> StartResult:
         """Issue a passport for the mission, and start its session."""
-        signing = context.keys.signing(transaction.switches.kid)
+        signing = context.keys.signing(transaction.ledger_state.kid)
         issuer, jti = f"remit:{signing.kid}", context.new_id("pass")
         try:
             passport = issue_passport(

@@ -41,7 +41,7 @@ class RevokeTamperedSessions:
     async def run(self, context: Context) -> tuple[str, ...]:
         """Find the active sessions of the protection, and close them in batches."""
         active: list[str] = await context.transact(lambda transaction: list(transaction.active_sessions()), alone=True)
-        ours: list[str] = await context.aside(
+        ours: list[str] = await context.to_thread(
             lambda: [one for one in active if _reports_under(context.reader, one, self)]
         )
         for start in range(0, len(ours), MAX_CLOSED):

@@ -104,9 +104,9 @@ def public_receipt_answer(receipt: SignedReceipt) -> PublicReceiptAnswer:
     return convert(public_view(receipt), PublicReceiptAnswer)
 
 
-def verify_stored_receipt(means: Context, token: str) -> SignedReceipt:
+def verify_stored_receipt(context: Context, token: str) -> SignedReceipt:
     """Verify a receipt from the ledger. Raise `StateCorrupt` if it fails: the client has sent no token."""
     try:
-        return means.receipt(token)
+        return context.receipt(token)
     except TokenError:
         raise StateCorrupt("a receipt in ledger.db does not verify; run `remit ledger check`") from None

@@ -41,9 +41,9 @@ class CommitFailureTracker(CommitObserver):
             self._failure = None
         self._other.committed(store, size, seconds)
 
-    def turned(self) -> None:
+    def epoch_changed(self) -> None:
         """Pass the event on."""
-        self._other.turned()
+        self._other.epoch_changed()
 
     def failed(self, error: BaseException) -> None:
         """Record the failure; the time of the first one is kept."""

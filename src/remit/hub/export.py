@@ -24,45 +24,45 @@ from remit.schemas.hub import SCHEMA_VERSION
 __all__ = ["export_hub"]
 
 
-def export_hub(means: Context, info: HubInfo, activity: SourceActivity) -> Iterator[bytes]:
+def export_hub(context: Context, info: HubInfo, activity: SourceActivity) -> Iterator[bytes]:
     """Yield the parts of the JSON document."""
     first: Mapping[str, JSON] = {
         "ok": True,
         "schema_version": SCHEMA_VERSION,
-        "exported_at": format_timestamp(means.clock.now().wall_ms),
-        "status": to_builtins(build_status(means, info, activity)),
+        "exported_at": format_timestamp(context.clock.now().wall_ms),
+        "status": to_builtins(build_status(context, info, activity)),
     }
-    beside = {"session_reviews": partial(_review, means), "latest_receipts": partial(_latest_receipt, means)}
-    return export_evidence(means.reader, first, view=partial(_session, means), beside=beside)
+    beside = {"session_reviews": partial(_review, context), "latest_receipts": partial(_latest_receipt, context)}
+    return export_evidence(context.reader, first, view=partial(_session, context), beside=beside)
 
 
-def _session(means: Context, session: Session) -> Mapping[str, JSON]:
+def _session(context: Context, session: Session) -> Mapping[str, JSON]:
     """Return the exported members of a session; with its source, if it has one."""
-    view = session_view(session) | {"ardur_session_id": session.id, "mission": _mission(means, session)}
-    review = load_review(means, session.id)
+    view = session_view(session) | {"ardur_session_id": session.id, "mission": _mission(context, session)}
+    review = load_review(context, session.id)
     if review is None:
         return view
     return view | {"source": source_members(review.details), "title": review.details.get("title")}
 
 
-def _mission(means: Context, session: Session) -> str | None:
+def _mission(context: Context, session: Session) -> str | None:
     try:
-        return means.passport_of(session).mission.mission
+        return context.passport_of(session).mission.mission
     except StateCorrupt:
         return None
 
 
-def _review(means: Context, session: Session) -> bytes | None:
-    review = load_review(means, session.id)
+def _review(context: Context, session: Session) -> bytes | None:
+    review = load_review(context, session.id)
     return None if review is None else json.encode(review_answer(session, review))
 
 
-def _latest_receipt(means: Context, session: Session) -> bytes | None:
-    kept = None if session.receipt_id is None else means.reader.receipt(session.receipt_id)
+def _latest_receipt(context: Context, session: Session) -> bytes | None:
+    kept = None if session.receipt_id is None else context.reader.receipt(session.receipt_id)
     if kept is None:
         return None
     try:
-        answer = receipt_answer(verify_stored_receipt(means, kept.token))
+        answer = receipt_answer(verify_stored_receipt(context, kept.token))
     except StateCorrupt:
         return None  # its token is among the exported receipts
     return orjson.dumps({"ardur_session_id": session.id, **structs.asdict(answer)})

@@ -70,7 +70,7 @@ class HubHandlers:
         """Stream all sessions and receipts as JSON."""
         # A failure here still has an error status; one while the export is streamed can only cut the connection off.
         await self._governor.arun(_GetStatus(self._info, self._activity))
-        return StreamedResponse(export_hub(self._governor.means, self._info, self._activity), "application/json")
+        return StreamedResponse(export_hub(self._governor.context, self._info, self._activity), "application/json")
 
     async def start(self, request: Request) -> HubStartAnswer:
         """Start a session, or return the one that the source already has."""
@@ -123,7 +123,7 @@ class HubHandlers:
         )
 
     def _report(self, request: Request) -> ReportEvent:
-        return build_report(request.body, self._governor.means.clock.now().wall_ms)
+        return build_report(request.body, self._governor.context.clock.now().wall_ms)
 
     async def _load_review(self, session_id: str) -> Review:
         """Load the review of a session from the ledger, and cache it."""
@@ -143,16 +143,16 @@ class _GetReceipt:
 
     receipt_id: str
 
-    async def run(self, means: Context) -> tuple[StoredReceipt, SignedReceipt]:
+    async def run(self, context: Context) -> tuple[StoredReceipt, SignedReceipt]:
         """Read it in a thread."""
-        found: tuple[StoredReceipt, SignedReceipt] = await means.aside(lambda: self._read(means))
+        found: tuple[StoredReceipt, SignedReceipt] = await context.to_thread(lambda: self._read(context))
         return found
 
-    def _read(self, means: Context) -> tuple[StoredReceipt, SignedReceipt]:
-        kept = means.reader.receipt(self.receipt_id)
+    def _read(self, context: Context) -> tuple[StoredReceipt, SignedReceipt]:
+        kept = context.reader.receipt(self.receipt_id)
         if kept is None:
             raise ReceiptNotFound("no receipt has this id")
-        return kept, verify_stored_receipt(means, kept.token)
+        return kept, verify_stored_receipt(context, kept.token)
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class _GetStatus:
     info: HubInfo
     activity: SourceActivity
 
-    async def run(self, means: Context) -> StatusAnswer:
+    async def run(self, context: Context) -> StatusAnswer:
         """Read it in a thread."""
-        answer: StatusAnswer = await means.aside(lambda: build_status(means, self.info, self.activity))
+        answer: StatusAnswer = await context.to_thread(lambda: build_status(context, self.info, self.activity))
         return answer

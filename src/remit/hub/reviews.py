@@ -107,16 +107,16 @@ class LoadReview:
 
     session_id: str
 
-    async def run(self, means: Context) -> Review | None:
+    async def run(self, context: Context) -> Review | None:
         """Load it in a thread."""
-        review: Review | None = await means.aside(lambda: load_review(means, self.session_id))
+        review: Review | None = await context.to_thread(lambda: load_review(context, self.session_id))
         return review
 
 
-def load_review(means: Context, session_id: str) -> Review | None:
+def load_review(context: Context, session_id: str) -> Review | None:
     """Return the review of a session from the ledger; None if the session has no source."""
-    source = means.reader.source_of(session_id)
-    return None if source is None else _decode_review(source, means.reader.notes(session_id))
+    source = context.reader.source_of(session_id)
+    return None if source is None else _decode_review(source, context.reader.notes(session_id))
 
 
 def _decode_review(source: Source, notes: list[EventNote]) -> Review:

@@ -54,13 +54,13 @@ class SourceActivity:
         """Record an event of a source of this type."""
         self._last[source_type] = LastEvent(at_s, version)
 
-    def last_events(self, means: Context) -> dict[str, LastEvent]:
+    def last_events(self, context: Context) -> dict[str, LastEvent]:
         """Return the last event by type of source: those recorded here, and those of the newest sessions in the ledger.
 
         The cost is bounded: a session that is older than these counts only if it had an event since the Hub started.
         """
         last = dict(self._last)
-        for session, source in means.reader.latest_sources(limit=_SESSIONS):
+        for session, source in context.reader.latest_sources(limit=_SESSIONS):
             details = _source_details(source.told)
             source_type, event = details.get("type", ""), LastEvent(session.iat, details.get("version"))
             if session.length and (source_type not in last or last[source_type].at_s < event.at_s):
@@ -75,11 +75,11 @@ def _source_details(text: str) -> dict[str, str]:
         return {}  # it is not signed, and nothing depends on it
 
 
-def build_status(means: Context, info: HubInfo, activity: SourceActivity) -> StatusAnswer:
+def build_status(context: Context, info: HubInfo, activity: SourceActivity) -> StatusAnswer:
     """Return the status of the Hub."""
     _check_settings(info)
-    reader = means.reader
-    overview, kid = reader.overview(), reader.switches().kid
+    reader = context.reader
+    overview, kid = reader.overview(), reader.ledger_state().kid
     latest = None if overview.last_receipt_id is None else reader.receipt(overview.last_receipt_id)
     return StatusAnswer(
         version=__version__,
@@ -88,11 +88,11 @@ def build_status(means: Context, info: HubInfo, activity: SourceActivity) -> Sta
         hub_url=info.url,
         sessions=overview.sessions,
         session_reviews=reader.source_count(),
-        latest_receipt=None if latest is None else receipt_answer(verify_stored_receipt(means, latest.token)),
-        public_key_pem=_public_pem(means, kid),
+        latest_receipt=None if latest is None else receipt_answer(verify_stored_receipt(context, latest.token)),
+        public_key_pem=_public_pem(context, kid),
         adapters=Adapters(),
-        adapter_details=_adapter_details(activity.last_events(means)),
-        verification=_verification(means, info.verification, overview.sessions),
+        adapter_details=_adapter_details(activity.last_events(context)),
+        verification=_verification(context, info.verification, overview.sessions),
     )
 
 
@@ -100,15 +100,15 @@ def build_status(means: Context, info: HubInfo, activity: SourceActivity) -> Sta
 _LISTED: Final = 100
 
 
-def _verification(means: Context, state: VerificationState, sessions: int) -> VerificationAnswer:
+def _verification(context: Context, state: VerificationState, sessions: int) -> VerificationAnswer:
     """Return the progress of the verifier, and the sessions with broken chains."""
-    summary, reader = state.summary, means.reader
+    summary, reader = state.summary, context.reader
     broken = {session.id: None for session in reader.broken_sessions(limit=_LISTED)} | state.faults()
     listed = tuple(
         BrokenSession(session_id=name, receipt=fault.index + 1 if fault else None, fault=fault.fault if fault else None)
         for name, fault in list(broken.items())[:_LISTED]
     )
-    total = reader.broken_count() + sum(1 for name in state.faults() if not _is_marked_broken(means, name))
+    total = reader.broken_count() + sum(1 for name in state.faults() if not _is_marked_broken(context, name))
     if summary is None:
         return VerificationAnswer(
             state="broken" if total else "unknown",
@@ -132,9 +132,9 @@ def _verification(means: Context, state: VerificationState, sessions: int) -> Ve
     )
 
 
-def _is_marked_broken(means: Context, session_id: str) -> bool:
+def _is_marked_broken(context: Context, session_id: str) -> bool:
     """Tell whether the ledger has a session marked as broken."""
-    session = means.reader.session(session_id)
+    session = context.reader.session(session_id)
     return session is not None and bool(session.broken)
 
 
@@ -151,8 +151,8 @@ def _check_settings(info: HubInfo) -> None:
         raise StateCorrupt(". ".join([str(error), *advice])) from error
 
 
-def _public_pem(means: Context, kid: str) -> str:
-    records = means.reader.keys()
+def _public_pem(context: Context, kid: str) -> str:
+    records = context.reader.keys()
     return next((record.public_pem for record in records if record.kid == kid), "")
 
 

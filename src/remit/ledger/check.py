@@ -118,7 +118,7 @@ class _Check(FindingRecorder):
                 self.keyring = _grown(self.keyring, record, first=number == 0)
             except RemitError as error:
                 self.note("key_mismatch", f"key {number + 1}: {error}")
-        kid = rows.switches().kid
+        kid = rows.ledger_state().kid
         if not records or records[-1].kid != kid:
             self.note("key_mismatch", "the key that signs is not the last one")
         with home.folder("keys", create=False) as folder:

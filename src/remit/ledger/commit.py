@@ -42,7 +42,7 @@ class CommitObserver:
     def committed(self, store: Store, size: int, seconds: float) -> None:
         """Called after a group of `size` items is durable; `seconds` is the duration of the commit with its sync."""
 
-    def turned(self) -> None:
+    def epoch_changed(self) -> None:
         """Called before `committed` if the group has changed the epoch; see `Changes.changes_epoch`."""
 
     def failed(self, error: BaseException) -> None:
@@ -73,7 +73,7 @@ class GroupCommit:
         self._waiters: dict[int, AsyncWaiter] = {}
         self._store: Store | None = None
         self._cache = SessionCache()
-        self._switches: LedgerState | None = None
+        self._ledger_state: LedgerState | None = None
         # Of the current group: the duration of its commits, and whether it changes the epoch.
         self._group_s = 0.0
         self._epoch_changed = False
@@ -157,7 +157,7 @@ class GroupCommit:
             self._cache.trim()
             with suppress(Exception):  # a failing observer must not stop the writer
                 if self._epoch_changed:
-                    self._observer.turned()
+                    self._observer.epoch_changed()
                 self._observer.committed(store, len(wanted), self._group_s)
 
     def _commit(self, group: list[Item]) -> Store:
@@ -188,9 +188,9 @@ class GroupCommit:
 
     def _prepare(self, store: Store, group: list[Item]) -> None:
         """Run the `prepare` functions of a group: running them together is faster than alternating with the work."""
-        switches = self._switches = self._switches or store.switches()
+        ledger_state = self._ledger_state = self._ledger_state or store.ledger_state()
         # They share one transaction, because none of them writes.
-        buffer = BufferedTransaction(store, self._cache, switches, Changes())
+        buffer = BufferedTransaction(store, self._cache, ledger_state, Changes())
         for item in group:
             if item.prepare is not None and not item.abandoned:
                 _prepare_one(item.prepare, item, buffer)
@@ -199,9 +199,9 @@ class GroupCommit:
         if lock:
             store.begin()
             self._clear_caches()
-        switches = self._switches = self._switches or store.switches()
+        ledger_state = self._ledger_state = self._ledger_state or store.ledger_state()
         changes = Changes()
-        buffer = BufferedTransaction(store, self._cache, switches, changes)
+        buffer = BufferedTransaction(store, self._cache, ledger_state, changes)
         for item in group:
             item.failure = None
             if item.abandoned:
@@ -240,11 +240,11 @@ class GroupCommit:
         if changes.changes_epoch:
             self._epoch_changed = True
             self._cache.revoked.clear()
-            self._switches = None
+            self._ledger_state = None
 
     def _clear_caches(self) -> None:
         self._cache.clear()
-        self._switches = None
+        self._ledger_state = None
 
     def _reset(self) -> None:
         """Close the store and drop all caches: the next group reads everything from disk."""

@@ -210,7 +210,7 @@ def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> L
         now_ms = time.time_ns() // 1_000_000
         prepare(connection, f"ledger:{secrets.token_hex(16)}", lambda: first_key(files, now_ms))
         rows = LedgerQueries(lambda: connection)
-        signing = files.load(rows.switches().kid)
+        signing = files.load(rows.ledger_state().kid)
         retired = {kid for kid, *_ in rows.keys()} - {signing.kid}  # noqa: SIM118 - not a dictionary
         for kid in retired:
             files.remove(kid)  # a crash right after a change of key has left it
@@ -330,10 +330,10 @@ class AnchorKeeper(CommitObserver):
             self._due = self._clock() + _ANCHOR_EVERY_S
         self._then.committed(store, size, seconds)
 
-    def turned(self) -> None:
+    def epoch_changed(self) -> None:
         """Advance the anchor at once: changes without receipts are recorded nowhere else."""
         self._due = 0.0
-        self._then.turned()
+        self._then.epoch_changed()
 
     def failed(self, error: BaseException) -> None:
         """Call the next observer."""

@@ -142,11 +142,11 @@ def hand_over(transaction: Transaction, keys: _SigningKeys, new: SigningKey, now
 
     It runs in a write transaction, so the old key can sign no receipt or registration after it.
     """
-    old = keys.signing(transaction.switches.kid)
+    old = keys.signing(transaction.ledger_state.kid)
     change = sign_key_change(old, new.public, jti=_new_id(), now=now_ms // 1000)
     record = KeyRecord(new.kid, new.public.to_pem().decode("ascii"), change, now_ms)
     transaction.put_key(record)
-    transaction.put_switches(transaction.switches._replace(kid=new.kid))
+    transaction.put_ledger_state(transaction.ledger_state._replace(kid=new.kid))
     _limit(transaction, new, (old.kid, transaction.position()), now_ms)
     return record, old.kid
 
@@ -178,7 +178,7 @@ def successor_of(reader: Reader, files: KeyFiles, kid: str) -> SigningKey | None
     """Create the successor of a key to be distrusted; None if it is not the signing key."""
     if kid not in {record.kid for record in reader.keys()}:  # noqa: SIM118 - not a dictionary
         raise FieldInvalid("no key of this home has this id: remit keys list", place="$.kid")
-    return files.create() if reader.switches().kid == kid else None
+    return files.create() if reader.ledger_state().kid == kid else None
 
 
 def distrust_in(
@@ -189,11 +189,11 @@ def distrust_in(
     The time is converted here to a position in the ledger. Passports that the key has signed after it are
     revoked in the same transaction, whether they were started or not.
     """
-    if new is not None and transaction.switches.kid == kid:
+    if new is not None and transaction.ledger_state.kid == kid:
         hand_over(transaction, keys, new, now_ms)
         signer = new
     else:
-        signer = keys.signing(transaction.switches.kid)
+        signer = keys.signing(transaction.ledger_state.kid)
     position = transaction.position(from_ms)
     _limit(transaction, signer, (kid, position), now_ms, distrusted_from=from_ms // 1000)
     passports = transaction.signed_after(kid, position)

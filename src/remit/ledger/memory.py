@@ -40,7 +40,7 @@ class MemoryTables:
     """The tables. Several stores may share them, as several processes share a file."""
 
     ledger_id: str
-    switches: LedgerState
+    ledger_state: LedgerState
     lock: threading.Lock = field(default_factory=threading.Lock)
     commits: int = 0
     sessions: dict[str, Session] = field(default_factory=dict)
@@ -113,8 +113,8 @@ class MemoryStore:
             if attested.bookmark:
                 shelf.bookmarks[attested.session_id] = attested.bookmark
         if changes.changes_epoch:
-            epoch = shelf.switches.epoch + 1
-            shelf.switches = (changes.switches or shelf.switches)._replace(epoch=epoch)
+            epoch = shelf.ledger_state.epoch + 1
+            shelf.ledger_state = (changes.ledger_state or shelf.ledger_state)._replace(epoch=epoch)
         shelf.commits = self._seen = shelf.commits + 1
         self.rollback()
         return sessions
@@ -163,7 +163,7 @@ class MemoryStore:
         earlier = [it for it in list(self._shelf.sessions.values()) if before is None or it.number < before]
         return sorted(earlier, key=lambda it: it.number, reverse=True)[:limit]
 
-    def open_sessions(self) -> int:
+    def active_session_count(self) -> int:
         """Return the number of active sessions."""
         return sum(session.state == "active" for session in self._shelf.sessions.values())
 
@@ -190,7 +190,7 @@ class MemoryStore:
         """Return receipts of a session in the order of the chain."""
         return self._shelf.chains.get(session_id, [])[after : after + limit]
 
-    def latest(self, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
+    def latest_receipts(self, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return receipts of the whole ledger, newest first."""
         newest_first = reversed(self._shelf.order)
         return list(islice((it for it in newest_first if before is None or it.number < before), limit))
@@ -201,7 +201,7 @@ class MemoryStore:
 
     def denials(self, code: str = "", *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return denials of the whole ledger, newest first."""
-        denied = [it for it in self.latest(before=before, limit=len(self._shelf.order)) if it.code]
+        denied = [it for it in self.latest_receipts(before=before, limit=len(self._shelf.order)) if it.code]
         return [it for it in denied if code in ("", it.code)][:limit]
 
     def denials_of(self, session_id: str, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
@@ -209,7 +209,7 @@ class MemoryStore:
         denied = [it for it in reversed(self._shelf.order) if it.code and it.kept.session_id == session_id]
         return [it for it in denied if before is None or it.kept.seq < before][:limit]
 
-    def minutes(self, since: int, *, step: int = 1) -> list[MinuteCount]:
+    def denials_per_minute(self, since: int, *, step: int = 1) -> list[MinuteCount]:
         """Return receipt counts by denial code from this minute on, per `step` minutes, oldest first."""
         together: Counter[tuple[int, str]] = Counter()
         for (minute, code), number in self._shelf.minutes.items():
@@ -217,7 +217,7 @@ class MemoryStore:
                 together[minute // step * step, code] += number
         return [MinuteCount(*place, number) for place, number in sorted(together.items())]
 
-    def codes(self) -> list[CodeCount]:
+    def denials_per_code(self) -> list[CodeCount]:
         """Return receipt counts by denial code of the whole ledger."""
         return [CodeCount(*it) for it in sorted(self._shelf.codes.items())]
 
@@ -304,11 +304,11 @@ class MemoryStore:
         last = next(reversed(shelf.receipts.values()), None)
         last_id, last_hash = (last.receipt_id, sha256_hex(last.token.encode())) if last else (None, None)
         counts = len(shelf.sessions), len(shelf.receipts)
-        return Overview(shelf.ledger_id, *counts, last_id, last_hash, shelf.switches.epoch)
+        return Overview(shelf.ledger_id, *counts, last_id, last_hash, shelf.ledger_state.epoch)
 
-    def switches(self) -> LedgerState:
+    def ledger_state(self) -> LedgerState:
         """Return the state of the whole ledger."""
-        return self._shelf.switches
+        return self._shelf.ledger_state
 
     def repeated(self, session_id: str, key: str) -> EarlierRequest | None:
         """Return the earlier request with this idempotency key."""

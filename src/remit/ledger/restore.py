@@ -51,7 +51,7 @@ class _Known(NamedTuple):
 
     connection: apsw.Connection
     overview: Overview
-    switches: LedgerState
+    ledger_state: LedgerState
     keys: list[KeyRecord]
     limits: list[LimitRecord]
     growth: tuple[int, ...]
@@ -132,7 +132,7 @@ def _known(home: Home) -> Iterator[_Known | None]:
             check_format(connection)
             rows = LedgerQueries(lambda: connection)
             found = _Known(
-                connection, rows.overview(), rows.switches(), rows.keys(), rows.limits(), _growth(connection)
+                connection, rows.overview(), rows.ledger_state(), rows.keys(), rows.limits(), _growth(connection)
             )
         yield found
 
@@ -173,8 +173,8 @@ def _reconciled(home: Home, copy: apsw.Connection, known: _Known | None, *, acce
     # Without an anchor, the ledger that is there may itself be older than one that was there.
     current = known is not None and mark is not None
     same = current and known is not None and (known.growth, known.overview) == (_growth(copy), overview)
-    closed = 0 if same else _reconcile(copy, rows.switches(), rows.keys(), known)
-    _check_key(home, rows.switches().kid)
+    closed = 0 if same else _reconcile(copy, rows.ledger_state(), rows.keys(), known)
+    _check_key(home, rows.ledger_state().kid)
     return RestoreResult(overview, max(0, before - overview.receipts), closed, None, mark is not None)
 
 
@@ -247,7 +247,7 @@ UPDATE ledger SET kid = ?, kill_switch = ?, epoch = ?,
 _LATER: Final = "INSERT OR IGNORE INTO revocations SELECT ?1, ?2, ?3 WHERE ?1 NOT IN (SELECT id FROM sessions)"
 
 
-def _reconcile(copy: apsw.Connection, switches: LedgerState, keys: list[KeyRecord], known: _Known | None) -> int:
+def _reconcile(copy: apsw.Connection, ledger_state: LedgerState, keys: list[KeyRecord], known: _Known | None) -> int:
     """Close all sessions of the copy, take over what must not be lost, and return how many sessions were active."""
     now_ms = time.time_ns() // 1_000_000
     with translated(), copy:
@@ -256,16 +256,16 @@ def _reconcile(copy: apsw.Connection, switches: LedgerState, keys: list[KeyRecor
         copy.execute(_DELEGATES, (now_ms, RESTORED))
         if known is not None:
             _take_over(copy, known, now_ms)
-            switches = _later_key(copy, switches, keys, known)
+            ledger_state = _later_key(copy, ledger_state, keys, known)
             if known.keys[: len(keys)] == keys:
                 copy.executemany("INSERT OR IGNORE INTO key_limits (kid, token) VALUES (?, ?)", known.limits)
         copy.execute(
             _SWITCHES,
             (
-                switches.kid,
-                switches.kill_switch or (known is not None and known.switches.kill_switch),
-                max(switches.epoch, known.switches.epoch if known else 0) + 1,
-                known.switches.killed_up_to if known else 0,
+                ledger_state.kid,
+                ledger_state.kill_switch or (known is not None and known.ledger_state.kill_switch),
+                max(ledger_state.epoch, known.ledger_state.epoch if known else 0) + 1,
+                known.ledger_state.killed_up_to if known else 0,
             ),
         )
     return int(closed)
@@ -282,16 +282,16 @@ def _take_over(copy: apsw.Connection, known: _Known, now_ms: int) -> None:
                 copy.execute(sql, (*row, *more))
 
 
-def _later_key(copy: apsw.Connection, switches: LedgerState, keys: list[KeyRecord], known: _Known) -> LedgerState:
+def _later_key(copy: apsw.Connection, ledger_state: LedgerState, keys: list[KeyRecord], known: _Known) -> LedgerState:
     """Go on with the key that the old ledger has come to, if those of the copy have led to it."""
     later = known.keys[len(keys) :]
-    if not later or known.keys[: len(keys)] != keys or known.switches.kid != later[-1].kid:
-        return switches
+    if not later or known.keys[: len(keys)] != keys or known.ledger_state.kid != later[-1].kid:
+        return ledger_state
     with suppress(RemitError):
         build_keyring(known.keys)
         copy.executemany("INSERT INTO keys (kid, public_pem, change, created_ms) VALUES (?, ?, ?, ?)", later)
-        return switches._replace(kid=known.switches.kid)
-    return switches
+        return ledger_state._replace(kid=known.ledger_state.kid)
+    return ledger_state
 
 
 def _next_name(home: Home) -> str:

@@ -164,7 +164,7 @@ class LedgerQueries:
         rows = self._all(_SESSION + "WHERE s.number < ? ORDER BY s.number DESC LIMIT ?", _end(before), limit)
         return [_session(row) for row in rows]
 
-    def open_sessions(self) -> int:
+    def active_session_count(self) -> int:
         """Return the number of active sessions."""
         row = self._one("SELECT count(*) FROM sessions WHERE state = 'active'")
         return row[0] if row else 0
@@ -192,7 +192,7 @@ class LedgerQueries:
         sql = _KEPT + "WHERE s.id = ? AND r.seq > ? ORDER BY r.seq LIMIT ?"
         return [StoredReceipt(*row) for row in self._all(sql, session_id, after, limit)]
 
-    def latest(self, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
+    def latest_receipts(self, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return receipts of the whole ledger, newest first."""
         return [_numbered(row) for row in self._all(_LATEST, _end(before), limit)]
 
@@ -214,12 +214,12 @@ class LedgerQueries:
         """Return denials of a session, newest first."""
         return [_numbered(row) for row in self._all(_OF_SESSION, session_id, _end(before), limit)]
 
-    def minutes(self, since: int, *, step: int = 1) -> list[MinuteCount]:
+    def denials_per_minute(self, since: int, *, step: int = 1) -> list[MinuteCount]:
         """Return receipt counts by denial code from this minute on, per `step` minutes, oldest first."""
         sql = "SELECT minute / ?2 * ?2, code, sum(count) FROM minutes WHERE minute >= ?1 GROUP BY 1, 2 ORDER BY 1, 2"
         return [MinuteCount(*row) for row in self._all(sql, since, step)]
 
-    def codes(self) -> list[CodeCount]:
+    def denials_per_code(self) -> list[CodeCount]:
         """Return receipt counts of the whole ledger: permitted first, then by denial code."""
         # In one statement, so that both are consistent.
         denied = "SELECT code, count FROM codes"
@@ -338,7 +338,7 @@ class LedgerQueries:
         row = self._one("SELECT token FROM receipts WHERE number = ?", number)
         return sha256_hex(row[0].encode()) if row else None
 
-    def switches(self) -> LedgerState:
+    def ledger_state(self) -> LedgerState:
         """Return the state of the whole ledger."""
         row = self._one("SELECT kid, kill_switch, epoch, killed_up_to FROM ledger")
         if row is None:

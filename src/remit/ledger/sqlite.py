@@ -286,8 +286,8 @@ class SqliteStore(LedgerQueries):
             self._db.execute(_REGISTER, registered)
         for attested in changes.attestations:
             self._put_attestation(attested)
-        if changes.switches:
-            kid, kill_switch, _, killed_up_to = changes.switches
+        if changes.ledger_state:
+            kid, kill_switch, _, killed_up_to = changes.ledger_state
             values = kid, int(kill_switch), killed_up_to
             self._db.execute("UPDATE ledger SET kid = ?, kill_switch = ?, killed_up_to = ?", values)
         if changes.changes_epoch:

@@ -54,7 +54,7 @@ class Reader(Protocol):
     def latest_sessions(self, *, before: int | None = None, limit: int = 50) -> list[Session]:
         """Return the sessions that were started before the one numbered `before`, or all, newest first."""
 
-    def open_sessions(self) -> int:
+    def active_session_count(self) -> int:
         """Return the number of active sessions."""
 
     def unsettled_sessions(self, *, after: int = 0, limit: int = 100) -> list[Session]:
@@ -69,7 +69,7 @@ class Reader(Protocol):
     def broken_count(self) -> int:
         """Return the number of sessions whose chain is broken."""
 
-    def switches(self) -> LedgerState:
+    def ledger_state(self) -> LedgerState:
         """Return the state of the whole ledger: signing key, kill switch and epoch."""
 
     def receipt(self, receipt_id: str) -> StoredReceipt | None:
@@ -78,7 +78,7 @@ class Reader(Protocol):
     def receipts(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[StoredReceipt]:
         """Return the receipts of a session with sequence numbers above `after`, in the order of the chain."""
 
-    def latest(self, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
+    def latest_receipts(self, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return the receipts of the whole ledger before the one numbered `before`, or all, newest first."""
 
     def appended_to(self, after: int, through: int) -> list[str]:
@@ -90,10 +90,10 @@ class Reader(Protocol):
     def denials_of(self, session_id: str, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return the denials in a session before its receipt with sequence number `before`, newest first."""
 
-    def minutes(self, since: int, *, step: int = 1) -> list[MinuteCount]:
+    def denials_per_minute(self, since: int, *, step: int = 1) -> list[MinuteCount]:
         """Return receipt counts by denial code from the minute `since` on, per `step` minutes, oldest first."""
 
-    def codes(self) -> list[CodeCount]:
+    def denials_per_code(self) -> list[CodeCount]:
         """Return receipt counts by denial code of the whole ledger."""
 
     def source_of(self, session_id: str) -> Source | None:
@@ -140,7 +140,7 @@ class Transaction(Protocol):
     """Reads and writes inside one piece of work. Its writes are visible to itself and to later work."""
 
     @property
-    def switches(self) -> LedgerState:
+    def ledger_state(self) -> LedgerState:
         """Return the state of the whole ledger: signing key, kill switch and epoch."""
 
     def session(self, session_id: str) -> Session | None:
@@ -224,7 +224,7 @@ class Transaction(Protocol):
     def put_revocation(self, passport_id: str, *, at_ms: int, reason: str) -> None:
         """Store the revocation of a passport, or of a source key."""
 
-    def put_switches(self, switches: LedgerState) -> None:
+    def put_ledger_state(self, ledger_state: LedgerState) -> None:
         """Store the state of the whole ledger."""
 
     def put_key(self, record: KeyRecord) -> None:

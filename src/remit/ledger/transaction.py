@@ -76,7 +76,7 @@ class Changes:
     limits: list[LimitRecord] = field(default_factory=list)
     passports: dict[str, PassportRegistration] = field(default_factory=dict)
     attestations: list[NewAttestation] = field(default_factory=list)
-    switches: LedgerState | None = None
+    ledger_state: LedgerState | None = None
     # A session has changed its state, possibly without a receipt.
     state_changed: bool = False
     # Anything other than sessions, receipts and repeats was written.
@@ -94,14 +94,14 @@ class Changes:
         self.limits += other.limits
         self.passports.update(other.passports)
         self.attestations += other.attestations
-        self.switches = other.switches or self.switches
+        self.ledger_state = other.ledger_state or self.ledger_state
         self.state_changed = self.state_changed or other.state_changed
 
     @property
     def changes_epoch(self) -> bool:
         """Return whether the epoch must be incremented: something changes that the number of receipts does not show."""
         return bool(
-            self.switches or self.revocations or self.keys or self.limits or self.attestations or self.state_changed
+            self.ledger_state or self.revocations or self.keys or self.limits or self.attestations or self.state_changed
         )
 
     def sign(self, before: Mapping[str, Session]) -> None:
@@ -140,7 +140,7 @@ class Store(Reader, Protocol):
     def close(self) -> None:
         """Close the database, whatever state it is in."""
 
-    def switches(self) -> LedgerState:
+    def ledger_state(self) -> LedgerState:
         """Return the state of the whole ledger: signing key, kill switch and epoch."""
 
     def repeated(self, session_id: str, key: str) -> EarlierRequest | None:
@@ -201,16 +201,16 @@ class BufferedTransaction:
     writes of the running work to the group, `discard` drops them.
     """
 
-    __slots__ = ("_cache", "_group", "_store", "_switches", "own", "switches")
+    __slots__ = ("_cache", "_group", "_ledger_state", "_store", "ledger_state", "own")
 
-    def __init__(self, store: Store, cache: SessionCache, switches: LedgerState, group: Changes) -> None:
+    def __init__(self, store: Store, cache: SessionCache, ledger_state: LedgerState, group: Changes) -> None:
         self._store = store
         self._cache = cache
-        self._switches = switches
+        self._ledger_state = ledger_state
         self._group = group
         self.own = Changes()
 
-        self.switches = switches
+        self.ledger_state = ledger_state
 
     def keep(self) -> None:
         """Add the writes of the running work to the group."""
@@ -229,7 +229,7 @@ class BufferedTransaction:
     def discard(self) -> None:
         """Drop the writes of the running work, which has failed."""
         self.own = Changes()
-        self.switches = self._group.switches or self._switches
+        self.ledger_state = self._group.ledger_state or self._ledger_state
 
     def session(self, session_id: str) -> Session | None:
         """Return the session with this id."""
@@ -377,10 +377,10 @@ class BufferedTransaction:
         self.own.has_other = True
         self.own.revocations.setdefault(passport_id, (at_ms, reason))
 
-    def put_switches(self, switches: LedgerState) -> None:
+    def put_ledger_state(self, ledger_state: LedgerState) -> None:
         """Store the state of the whole ledger."""
         self.own.has_other = True
-        self.own.switches = self.switches = switches
+        self.own.ledger_state = self.ledger_state = ledger_state
 
     def put_key(self, record: KeyRecord) -> None:
         """Store a public key."""

@@ -139,7 +139,7 @@ def _permit_reason(findings: Sequence[Finding], action: Action) -> str:
     if action.runs_code:
         reason += "; static scope only: it runs code of the project, which only a sandbox can bound"
     if action.by_text:
-        reason += "; paths were compared by their text: symbolic links were not resolved"
+        reason += "; paths were compared by text: symbolic links were not resolved"
     return reason
 
 

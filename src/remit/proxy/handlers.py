@@ -221,7 +221,7 @@ def _session_answer(session: Session) -> SessionAnswer:
 class _Keys:
     """Read the public keys of the ledger."""
 
-    async def run(self, means: Context) -> list[KeyRecord]:
+    async def run(self, context: Context) -> list[KeyRecord]:
         """Read them in a thread."""
-        records: list[KeyRecord] = await means.aside(means.reader.keys)
+        records: list[KeyRecord] = await context.to_thread(context.reader.keys)
         return records

@@ -131,8 +131,8 @@ def _connect_service(home: Path, judging: PolicySettings, observer: CommitObserv
         writer = writer._replace(numbers=_peer_pid(connection))
         return connection
 
-    means = context_for(judging, opened, keys, reading.reader, beside=lambda: (writer,))
-    governor = RemoteGovernor(means, partial(connect_as, ""))
+    context = context_for(judging, opened, keys, reading.reader, beside=lambda: (writer,))
+    governor = RemoteGovernor(context, partial(connect_as, ""))
     closers: tuple[Callable[[], None], ...] = (governor.close, reading.close)
     if service:
         keeper = LedgerProcessSupervisor(
@@ -161,8 +161,8 @@ def build_in_memory(clock: Clock | None = None) -> Iterator[tuple[Governor, Sign
     shelf = MemoryTables("ledger:rehearsal", LedgerState(key.kid), keys=[record])
     ledger = GroupCommit(lambda: MemoryStore(shelf), MemoryStore(shelf))
     keys = _OneKey(key, build_keyring([record]))
-    means = context_with(ledger.read(), keys, TextFiles(), clock or SystemClock(), judging=(), observing=())
-    governor = Governor(ledger, means)
+    context = context_with(ledger.read(), keys, TextFiles(), clock or SystemClock(), judging=(), observing=())
+    governor = Governor(ledger, context)
     try:
         yield governor, key
     finally:

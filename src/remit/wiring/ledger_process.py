@@ -62,7 +62,7 @@ class LedgerHolder:
         self._home = home
         self._folder = folder
         self.governor = Governor(embedded.ledger, self._means(judging))
-        self.governor.means.key_files = embedded.key_files
+        self.governor.context.key_files = embedded.key_files
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: LedgerServer | None = None
         self._closed = threading.Event()
@@ -76,7 +76,7 @@ class LedgerHolder:
 
     def _governor_for(self, judging: PolicySettings) -> Governor:
         """Return a governor with the settings of a client."""
-        return self.governor.judging_as(self._means(judging))
+        return self.governor.with_policy_of(self._means(judging))
 
     def serve(self, forwarding: CommitEventForwarder, lifetime: IdleTimeouts | None) -> None:
         """Serve the socket in a thread; return when it is served."""
@@ -113,11 +113,11 @@ class LedgerHolder:
         """Take over the home and the lock, and close them in `close`."""
         self._held = held
 
-    def stop_when_alone(self) -> None:
+    def stop_when_idle(self) -> None:
         """Stop serving when no service is connected any more."""
         loop, server = self._loop, self._server
         if loop is not None and server is not None:
-            loop.call_soon_threadsafe(server.stop_when_alone)
+            loop.call_soon_threadsafe(server.stop_when_idle)
 
     def close(self) -> None:
         """Finish pending work, close the ledger, and release the lock."""
@@ -264,7 +264,7 @@ def main(path: str, *options: str) -> None:
         return _reply(_TAKEN)
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of signal handlers
-        holder.stop_when_alone()
+        holder.stop_when_idle()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)

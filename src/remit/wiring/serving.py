@@ -65,8 +65,8 @@ def set_ledger_gauges(metrics: Metrics, reader: Reader, verification: Verificati
         return float(summary.verified_at or 0) if summary else 0.0
 
     metrics.set_gauges(
-        open_sessions=reader.open_sessions,
-        kill_switch=lambda: reader.switches().kill_switch,
+        open_sessions=reader.active_session_count,
+        kill_switch=lambda: reader.ledger_state().kill_switch,
         broken_sessions=reader.broken_count,
         verified_at=verified_at,
     )

@@ -122,7 +122,7 @@ class World:
 
     def started(self) -> int:
         """Return how many sessions of assistants were started."""
-        return self.service.governor.means.reader.source_count()
+        return self.service.governor.context.reader.source_count()
 
     def stop(self) -> None:
         """Stop the Hub."""
@@ -130,8 +130,8 @@ class World:
 
     def forget(self) -> None:
         """Have the Hub forget what it knows, as a restart does."""
-        means = self.service.governor.means
-        for known in (means.sources, means.passports, means.heads, means.holders):
+        context = self.service.governor.context
+        for known in (context.sources, context.passports, context.heads, context.holders):
             known.clear()
 
     def tell(self, told: Told, secret: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -298,10 +298,10 @@ class Sequence:
 
     def delegate(self) -> None:
         """A delegate is asked for, with a scope of any kind, and makes a call if there is one."""
-        means, run = self.world.service.governor.means, self.world.service.governor.run
+        context, run = self.world.service.governor.context, self.world.service.governor.run
         told = self.chance.choice(list(self.sessions.values()))
         end = f":{hashlib.sha256(told.bound.encode()).hexdigest()}"
-        lead = next((name for key, name in means.sources.items() if key.endswith(end)), "")
+        lead = next((name for key, name in context.sources.items() if key.endswith(end)), "")
         if not lead:
             return
         target, name = self.path(), f"delegate_{next(self.world.count)}"

@@ -181,7 +181,7 @@ def recent_findings(
         receipt for one in kept if one.session_id in sessions for receipt in _verified_receipts(one.token, keyring)
     ]
     bypassed = (one.claims.receipt_id for one in found if one.claims.timestamp[:_SECOND] >= since[:_SECOND])
-    last = [one.kept for one in reader.latest(limit=_PAGE) if one.kept.session_id in sessions]
+    last = [one.kept for one in reader.latest_receipts(limit=_PAGE) if one.kept.session_id in sessions]
     decisions = find_decisions(
         (receipt for one in last for receipt in _verified_receipts(one.token, keyring)), assistant, ""
     )

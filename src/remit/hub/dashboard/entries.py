@@ -55,10 +55,10 @@ class ReceiptEntry(NamedTuple):
         return self.when is not None
 
 
-def check_receipt(means: Context, kept: StoredReceipt) -> CheckedReceipt:
+def check_receipt(context: Context, kept: StoredReceipt) -> CheckedReceipt:
     """Verify a stored receipt, and that its claims match its row."""
     try:
-        receipt = means.receipt(kept.token)
+        receipt = context.receipt(kept.token)
     except TokenError as error:
         return CheckedReceipt(kept, None, error.code)
     claims = receipt.claims

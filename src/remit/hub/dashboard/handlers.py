@@ -123,9 +123,9 @@ class DashboardHandlers:
 
     def _render(self, query: Mapping[str, str], show: Callable[[PageReader], _Page]) -> BytesResponse:
         live = is_live(query)
-        means = self._governor.means
-        now = means.clock.now()
-        reader = PageReader(means, self._verification, self._failures, now, self._zone)
+        context = self._governor.context
+        now = context.clock.now()
+        reader = PageReader(context, self._verification, self._failures, now, self._zone)
         page = show(reader)
         # Pages of older entries are not refreshed: their content would not change.
         renews = page.changes and not page.query.get("before")

@@ -60,35 +60,35 @@ class PageReader:
 
     def __init__(
         self,
-        means: Context,
+        context: Context,
         verification: VerificationState,
         failures: CommitFailureTracker,
         now: Moment,
         zone: tzinfo | None,
     ) -> None:
-        self._means = means
-        self._reader = means.reader
+        self._means = context
+        self._reader = context.reader
         self._verification = verification
         self._failures = failures
         self._now = now
         self._times = TimeFormatter(now.wall_s, zone)
-        self._switches = means.reader.switches()
+        self._ledger_state = context.reader.ledger_state()
 
     def overview(self, chosen: str) -> Overview:
         """Read the overview, with the chart of a range."""
         reader, span = self._reader, RANGES[chosen]
-        newest = reader.latest(limit=PAGE_SIZE)
+        newest = reader.latest_receipts(limit=PAGE_SIZE)
         cards = self._recent_cards(newest, reader.latest_sessions(limit=PAGE_SIZE))
         denials, last = self._denials(reader.denials(limit=_SHOWN)), self._describe_last(newest)
-        codes, whole, active = reader.codes(), reader.overview(), reader.open_sessions()
+        codes, whole, active = reader.denials_per_code(), reader.overview(), reader.active_session_count()
         hour = self._now.wall_s // 60 - _HOUR + 1
         first = first_minute(span, self._now.wall_s)
         summary = summarize(
             failure=self._failure(),
-            kill_switch=self._switches.kill_switch,
+            kill_switch=self._ledger_state.kill_switch,
             broken=self._broken(),
             done={code: self._count_week(code) for code in NOT_PREVENTED},
-            last_hour=_count_minutes(reader.minutes(hour)),
+            last_hour=_count_minutes(reader.denials_per_minute(hour)),
             active=active,
             last=last,
             verified=self._verified(whole.sessions),
@@ -96,7 +96,7 @@ class PageReader:
         return Overview(
             summary,
             build_tiles(active=active, sessions=whole.sessions, receipts=whole.receipts, counts=count_verdicts(codes)),
-            build_chart(reader.minutes(first, step=span.minutes), span, self._times),
+            build_chart(reader.denials_per_minute(first, step=span.minutes), span, self._times),
             cards,
             denials,
             denial_reasons(codes)[:_SHOWN],
@@ -224,14 +224,14 @@ class PageReader:
 
     def denials(self) -> DenialsPage:
         """Read the denial codes with their counts, and the codes that have not occurred."""
-        reasons = denial_reasons(self._reader.codes())
+        reasons = denial_reasons(self._reader.denials_per_code())
         there = {reason.code for reason in reasons}
         others = [_reason(code) for code in DENIALS if code not in there]
         return DenialsPage(reasons, tuple(others), sum(reason.refusals for reason in reasons))
 
     def denials_of(self, code: str, before: int | None) -> DenialPage:
         """Read a page of denials with one code."""
-        known = {reason.code: reason for reason in denial_reasons(self._reader.codes())}
+        known = {reason.code: reason for reason in denial_reasons(self._reader.denials_per_code())}
         reason = known.get(code) or (_reason(code) if code in DENIALS else None)
         if reason is None:
             raise RouteNotFound("there is nothing at this path")
@@ -272,7 +272,7 @@ class PageReader:
             session,
             mission=self._mission(session),
             source=self._reader.source_of(session.id),
-            switches=self._switches,
+            ledger_state=self._ledger_state,
             now=self._now,
             times=self._times,
             progress=self._verification.progress(session),

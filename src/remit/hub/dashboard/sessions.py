@@ -100,7 +100,7 @@ def build_card(
     *,
     mission: Mission | None,
     source: Source | None,
-    switches: LedgerState,
+    ledger_state: LedgerState,
     now: Moment,
     times: TimeFormatter,
     progress: SessionProgress,
@@ -114,7 +114,7 @@ def build_card(
         title=title_of(session, mission, source),
         agent=clip(session.actor, _WORDS),
         source=_describe_source(_source_details(source)),
-        state=_state(session, switches),
+        state=_state(session, ledger_state),
         started=times.when(session.started_ms // 1000),
         length=session.length,
         permit=session.compliant,
@@ -147,8 +147,8 @@ def _describe_source(text: Mapping[str, str]) -> str:
     return " · ".join(parts) or _PROXY
 
 
-def _state(session: Session, switches: LedgerState) -> Badge:
-    refusal = session.cause or (session_status(session, switches).refusal if session.state == "active" else "")
+def _state(session: Session, ledger_state: LedgerState) -> Badge:
+    refusal = session.cause or (session_status(session, ledger_state).refusal if session.state == "active" else "")
     if session.state == "active" or refusal in ("kill_switch", "protection_tampered"):
         return STATES.get(refusal or "active", STATES["revoked"])
     return STATES[session.state]
