@@ -14,12 +14,12 @@ from remit.ledger.commit import GroupCommit
 from remit.ledger.embedded import EmbeddedLedger, open_embedded_ledger
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import LedgerKeys
-from remit.ledger.memory import MemoryStore, MemoryTables
 from remit.ledger.records import KeyRecord, LedgerState, Session, StoredReceipt
 from remit.ledger.sqlite import SqliteStore
 from remit.ledger.store import Reader, Transaction
 from remit.ledger.transaction import Changes, Store
 from tests.ledger.changing import rotate
+from tests.ledger.memory import MemoryStore, MemoryTables
 from tests.world import NOW, key_named
 
 __all__ = ["DEADLINE_S", "CountingReader", "MemoryPlace", "Place", "SqlitePlace", "Weather"]

@@ -8,11 +8,11 @@ from msgspec import structs
 from remit.errors import LedgerUnavailable
 from remit.governor.verification import BrokenChainFound, Message, SessionsVerified, VerificationSummary
 from remit.governor.verifier import Verifier
-from remit.ledger.memory import MemoryStore
 from remit.ledger.records import Session
 from tests.governor.places import CountingReader, MemoryPlace
 from tests.governor.verifying import StillPace, verifier_of
 from tests.governor.world import ALLOWED, FORBIDDEN, Service
+from tests.ledger.memory import MemoryStore
 from tests.world import NOW
 
 

@@ -27,7 +27,6 @@ from remit.governor.issue import IssuePassport, PassportRequest
 from remit.governor.sessions import StartResult, StartSession
 from remit.ledger.commit import GroupCommit
 from remit.ledger.keys import build_keyring
-from remit.ledger.memory import MemoryTables
 from remit.ledger.records import KeyRecord, Session
 from remit.ledger.store import Reader
 from remit.policy.call import ToolCall
@@ -36,6 +35,7 @@ from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
 from remit.policy.observation import ObservationEngine
 from tests.governor.places import DEADLINE_S, MemoryPlace, Place, Weather
+from tests.ledger.memory import MemoryTables
 from tests.world import NOW
 
 __all__ = ["ALLOWED", "FORBIDDEN", "MISSION", "Service", "SetClock", "mission", "values"]

@@ -9,12 +9,12 @@ import pytest
 from remit.errors import LedgerUnavailable
 from remit.hub.commit_failures import CommitFailure, CommitFailureTracker
 from remit.ledger.commit import CommitObserver, GroupCommit
-from remit.ledger.memory import MemoryStore
 from remit.ledger.transaction import Store
 from tests.faults.proxy_driver import ledger_processes_of, until
 from tests.governor.places import DEADLINE_S, MemoryPlace, Weather
 from tests.hub.service import error_of, event, running
 from tests.ledger.contract import FIRST, SECOND, new_session, put
+from tests.ledger.memory import MemoryStore
 
 
 class Told(CommitObserver):

@@ -12,11 +12,11 @@ from msgspec import structs
 from remit import Keyring, SigningKey, Step, receipt_id, verify_chain
 from remit.claims.chain import draft
 from remit.ledger.commit import CommitObserver, GroupCommit
-from remit.ledger.memory import MemoryStore, MemoryTables
 from remit.ledger.records import IdempotencyKey, KeyRecord, LedgerState, Session, UnsignedReceipt
 from remit.ledger.rows import SqliteReader
 from remit.ledger.sqlite import SqliteStore, connect, connect_reader, prepare
 from remit.ledger.store import Prepare, Reader, Transaction, Work
+from tests.ledger.memory import MemoryStore, MemoryTables
 from tests.world import KEYRING, MISSION, NOW, OURS, denied, lineage_named, permitted
 
 __all__ = [

@@ -12,7 +12,6 @@ import pytest
 
 from remit.errors import HeadMoved, LedgerUnavailable, StateCorrupt
 from remit.ledger.commit import MAX_GROUP, CommitObserver, GroupCommit
-from remit.ledger.memory import MemoryStore, MemoryTables
 from remit.ledger.records import LedgerState, Session, UnsignedReceipt
 from remit.ledger.store import Transaction, Work
 from remit.ledger.transaction import Changes, Store
@@ -27,6 +26,7 @@ from tests.ledger.contract import (
     put,
     together,
 )
+from tests.ledger.memory import MemoryStore, MemoryTables
 
 FIRST = new_session("first")
 # Long enough for a busy machine to begin what was asked, short enough to wait for.

@@ -32,13 +32,13 @@ from remit.ledger.embedded import open_embedded_ledger, open_rows
 from remit.ledger.findings import LedgerFinding
 from remit.ledger.home import open_home
 from remit.ledger.keys import Distrusted, distrusted_from, load_key_limits
-from remit.ledger.memory import MemoryStore, MemoryTables
 from remit.ledger.records import LedgerState, PassportRegistration
 from remit.ledger.restore import restore
 from tests.cli.running import run
 from tests.governor.verifying import StillPace
 from tests.governor.world import SetClock
 from tests.ledger.changing import distrust, rotate
+from tests.ledger.memory import MemoryStore, MemoryTables
 from tests.ledger.service import MISSION, Service
 from tests.world import register
 

@@ -13,10 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from remit.errors import LedgerUnavailable, StateMissing
 from remit.ledger.commit import MAX_GROUP, GroupCommit
-from remit.ledger.memory import MemoryStore, MemoryTables
 from remit.ledger.records import LedgerState
 from remit.server.telemetry import OTHER, STAGES, Metrics, mark_dead
 from remit.version import __version__
+from tests.ledger.memory import MemoryStore, MemoryTables
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

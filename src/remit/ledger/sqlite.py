@@ -20,7 +20,16 @@ from remit.ledger.rows import FAILURES, SESSION_COLUMNS, LedgerQueries, translat
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, PAGE_SIZE
 from remit.ledger.transaction import AppendedReceipt, Changes, NewAttestation
 
-__all__ = ["BUSY_MS", "SqliteStore", "check_library", "connect", "connect_reader", "migrate", "prepare"]
+__all__ = [
+    "BUSY_MS",
+    "SqliteStore",
+    "check_library",
+    "connect",
+    "connect_in_memory",
+    "connect_reader",
+    "migrate",
+    "prepare",
+]
 
 BUSY_MS: Final = 2000
 _CACHE_KIB: Final = 8 * 1024
@@ -48,6 +57,15 @@ def connect(path: str, *, vfs: str | None = None) -> apsw.Connection:
 def connect_reader(path: str, *, vfs: str | None = None) -> apsw.Connection:
     """Open a read-only connection."""
     return _connect(path, apsw.SQLITE_OPEN_READONLY, vfs, {"trusted_schema": 0, "query_only": 1})
+
+
+def connect_in_memory(name: str) -> apsw.Connection:
+    """Open a connection to a database in memory, which the connections of this process with the same name share.
+
+    It is gone when the last of them is closed.
+    """
+    mode = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    return _connect(f"/{name}", mode, "memdb", {"foreign_keys": 1, "trusted_schema": 0})
 
 
 def _connect(path: str, mode: int, vfs: str | None, pragmas: Mapping[str, str | int]) -> apsw.Connection:

@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -29,9 +29,9 @@ from remit.ledger.commit import CommitObserver, GroupCommit
 from remit.ledger.embedded import open_ledger_reader
 from remit.ledger.home import Home, open_home
 from remit.ledger.keys import build_keyring
-from remit.ledger.memory import MemoryStore, MemoryTables
-from remit.ledger.records import KeyRecord, LedgerState
+from remit.ledger.records import KeyRecord
 from remit.ledger.rows import SqliteReader
+from remit.ledger.sqlite import SqliteStore, connect_in_memory, prepare
 from remit.policy.files import TextFiles
 from remit.policy.guard import OwnProcess
 from remit.server.log import logger
@@ -158,16 +158,20 @@ def build_in_memory(clock: Clock | None = None) -> Iterator[tuple[Governor, Sign
     """Yield a governor with a ledger in memory, and the key that it signs with. Nothing is written to disk."""
     key = SigningKey.derive(secrets.token_bytes(SEED_BYTES))
     record = KeyRecord(key.kid, key.public.to_pem().decode("ascii"), None, 0)
-    shelf = MemoryTables("ledger:rehearsal", LedgerState(key.kid), keys=[record])
-    ledger = GroupCommit(lambda: MemoryStore(shelf), MemoryStore(shelf))
-    keys = _OneKey(key, build_keyring([record]))
-    context = context_with(ledger.read(), keys, TextFiles(), clock or SystemClock(), judging=(), observing=())
-    governor = Governor(ledger, context)
-    try:
-        yield governor, key
-    finally:
-        governor.close()
-        ledger.close()
+    open_database = partial(connect_in_memory, secrets.token_hex(16))
+    with closing(open_database()) as first:  # keeps the database until the end
+        prepare(first, "ledger:in-memory", lambda: record)
+        reader = SqliteReader(open_database)
+        ledger = GroupCommit(lambda: SqliteStore(open_database()), reader)
+        keys = _OneKey(key, build_keyring([record]))
+        context = context_with(reader, keys, TextFiles(), clock or SystemClock(), judging=(), observing=())
+        governor = Governor(ledger, context)
+        try:
+            yield governor, key
+        finally:
+            governor.close()
+            reader.close()
+            ledger.close()
 
 
 class _OneKey(NamedTuple):

@@ -1,4 +1,4 @@
-"""A store in memory, for tests and for `remit tour`. It is not durable; otherwise it behaves like any other store."""
+"""A store in memory: a second, obvious implementation that the tests compare the SQLite store with."""
 
 import threading
 from collections import Counter
