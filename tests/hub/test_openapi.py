@@ -223,4 +223,4 @@ def test_what_is_described_of_an_event_is_what_is_checked(event: dict[str, Any],
 )
 def test_what_is_described_of_a_start_is_what_is_checked(changes: dict[str, Any], right: bool) -> None:
     told = {"source": {"type": "cli"}} | changes
-    assert (_is_taken(HubStartRequest, told), _accepts("StartRequest", told)) == (right, right)
+    assert (_is_taken(HubStartRequest, told), _accepts("HubStartRequest", told)) == (right, right)
