@@ -47,7 +47,7 @@ from remit.ledger.home import open_home
 from remit.policy.call import ToolCall
 from remit.wiring import Service, build_service
 from tests.cli.running import run
-from tests.faults.proxy_driver import ledger_processes_of, until
+from tests.faults.proxy_driver import freeze, ledger_processes_of, until
 
 PROJECT = "/srv/project"
 ALLOWED = ToolCall("Read", {"file_path": f"{PROJECT}/a"})
@@ -386,7 +386,7 @@ def test_a_process_that_hangs_is_given_up_in_time(home: Path, front: Service) ->
 
     async def ask() -> tuple[float, Sequence[object]]:
         assert (await front.governor.arun(Evaluate(session, ALLOWED))).permits
-        os.kill(pid, signal.SIGSTOP)
+        freeze(pid)
         begun_at = time.monotonic()
         asks = (front.governor.arun(Evaluate(session, ALLOWED, f"hang{n}")) for n in range(5))
         answers = list(await asyncio.gather(*asks, return_exceptions=True))

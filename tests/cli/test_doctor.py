@@ -18,6 +18,7 @@ from remit.cli.errors import DONE, STATE, USAGE
 from remit.ledger.home import open_home
 from remit.proxy.authority import issue_client, server_identity
 from tests.cli.running import issued, lines, piped, run
+from tests.faults.proxy_driver import freeze
 from tests.hub.service import running as running_hub
 from tests.ledger.service import Service
 from tests.proxy.service import HTTP, running
@@ -334,7 +335,7 @@ def test_a_proxy_with_a_certificate_of_another_authority_is_a_warning(place: Pat
 
 def test_a_proxy_that_runs_and_does_not_answer_is_a_problem(place: Path) -> None:
     with running(place) as proxy:
-        os.kill(proxy.pid, signal.SIGSTOP)
+        freeze(proxy.pid)
         try:
             found = checks(place, code=STATE)["proxy"]
         finally:
@@ -345,7 +346,7 @@ def test_a_proxy_that_runs_and_does_not_answer_is_a_problem(place: Path) -> None
 def test_the_hub_that_runs_is_looked_at_by_itself(place: Path) -> None:
     with running_hub(place) as hub:
         found = checks(place)["hub"]
-        os.kill(hub.pid, signal.SIGSTOP)
+        freeze(hub.pid)
         try:
             silent = checks(place, code=STATE)["hub"]
         finally:

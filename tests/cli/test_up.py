@@ -16,7 +16,7 @@ import pytest
 from remit.cli.errors import DONE, STATE, UNAVAILABLE
 from remit.cli.program import READER_GONE
 from tests.cli.running import piped, run
-from tests.faults.proxy_driver import is_running, until
+from tests.faults.proxy_driver import freeze, is_running, until
 
 
 def pids(told: dict[str, Any]) -> list[int]:
@@ -140,7 +140,7 @@ def test_what_does_not_stop_is_named_and_the_other_is_stopped(tmp_path: Path) ->
     place = tmp_path / "home"
     told = json.loads(piped(place, "up", "--background", "--port", "0", "--json").stdout)
     hub, proxy = pids(told)
-    os.kill(hub, signal.SIGSTOP)
+    freeze(hub)
     try:
         stopped = run(place, "up", "--stop", "--json")
         assert (stopped.exit_code, json.loads(stopped.stdout)["error_code"]) == (UNAVAILABLE, "service_unavailable")

@@ -30,6 +30,7 @@ __all__ = [
     "Proxy",
     "ask",
     "body_of",
+    "freeze",
     "is_running",
     "launched",
     "ledger_processes_of",
@@ -311,9 +312,19 @@ class Load:
         raise TimeoutError(f"no answer to {key}")
 
 
-def pause(pid: int, seconds: float) -> None:
-    """Stop a process wherever it is, and let it go on after a while."""
+def freeze(pid: int) -> None:
+    """Stop a process wherever it is. Its threads go on until each is scheduled, which a busy machine delays."""
     os.kill(pid, signal.SIGSTOP)
+    until(lambda: all(_state(stat) == "T" for stat in Path(f"/proc/{pid}/task").glob("*/stat")))
+
+
+def _state(stat: Path) -> str:
+    return stat.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
+
+
+def pause(pid: int, seconds: float) -> None:
+    """Stop a process, and let it go on after a while."""
+    freeze(pid)
     try:
         time.sleep(seconds)
     finally:
