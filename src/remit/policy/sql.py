@@ -5,10 +5,9 @@ comments that databases read differently are a doubt, because something could hi
 """
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from remit.policy.trace import Trace
+from remit.policy.trace import Trace
 
 __all__ = ["judge_sql", "leaves_database", "without_shown"]
 
@@ -72,7 +71,7 @@ _HARMLESS: Final = frozenset(
 )
 
 
-def judge_sql(trace: "Trace", text: str, source: str) -> None:
+def judge_sql(trace: Trace, text: str, source: str) -> None:
     """Record whether a query changes the database, and a doubt if it can leave the database."""
     odd = (
         "\\" in text

@@ -5,12 +5,10 @@ certain, so that no code can hide in them.
 """
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.state import Field, Output
-
-if TYPE_CHECKING:
-    from remit.policy.shell.invoke import Invocation
 
 __all__ = ["judge_awk"]
 
@@ -46,7 +44,7 @@ _END: Final = _Token("end", "")
 class _Awk:
     """Judges the tokens in one pass."""
 
-    def __init__(self, invocation: "Invocation", text: str, source: str) -> None:
+    def __init__(self, invocation: ProgramCall, text: str, source: str) -> None:
         self.invocation = invocation
         self.source = source
         self.tokens = _tokens(text)
@@ -150,6 +148,6 @@ def _tokens(text: str) -> list[_Token]:
     return tokens
 
 
-def judge_awk(invocation: "Invocation", text: str, source: str) -> None:
+def judge_awk(invocation: ProgramCall, text: str, source: str) -> None:
     """Record the files and commands of an awk program."""
     _Awk(invocation, text, source).judge()

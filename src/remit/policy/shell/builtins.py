@@ -5,19 +5,15 @@ not here is treated as an unknown program.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Final
 
 from remit.policy.files import join, refuse_text, without_dots
+from remit.policy.shell.context import Builtin, Evaluator
 from remit.policy.shell.downloads import place_of
 from remit.policy.shell.processes import judge_kill
 from remit.policy.shell.state import Field, Outcome, Output, ShellState, Unknown, Value
 from remit.policy.shell.variables import NAME, VARIABLE_BUILTINS, outcome_of
-
-if TYPE_CHECKING:
-    from remit.policy.shell.commands import CommandEvaluator
-
-    Builtin: TypeAlias = Callable[[CommandEvaluator, ShellState, Sequence[Field]], Outcome]
 
 __all__ = ["BUILTINS"]
 
@@ -30,12 +26,12 @@ _HIDDEN_TOO: Final = "dotglob"
 _SHOPT: Final = frozenset(("globstar", _HIDDEN_TOO))
 
 
-def _nothing(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _nothing(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     """A builtin whose words are only text."""
     return outcome_of(state)
 
 
-def _cd(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field], *, prints: bool = False) -> Outcome:
+def _cd(evaluator: Evaluator, state: ShellState, fields: Sequence[Field], *, prints: bool = False) -> Outcome:
     words = list(fields)
     while words and words[0].kind == "exact" and words[0].text in ("-L", "-P", "--"):
         words.pop(0)
@@ -73,24 +69,24 @@ def _cd(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field
     return Outcome(tuple(entered), (*(() if certain else (state,)), *(entered if moves else ())))
 
 
-def _lose_cwd(evaluator: "CommandEvaluator", state: ShellState, target: Field | None = None) -> Outcome:
+def _lose_cwd(evaluator: Evaluator, state: ShellState, target: Field | None = None) -> Outcome:
     """Return the outcome with an unknown working directory."""
     place = place_of(target, state.cwd) if evaluator.symbolic and target is not None else None
     evaluator.enter(place)
     return outcome_of(state.with_variable("OLDPWD", Unknown("any", "", "$OLDPWD"))._replace(cwd=place))
 
 
-def _popd(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _popd(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     return _lose_cwd(evaluator, state)
 
 
-def _pushd(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _pushd(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     if not fields or fields[0].text[:1] in ("+", "-"):
         return _popd(evaluator, state, fields)
     return _cd(evaluator, state, fields, prints=True)
 
 
-def _shopt(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _shopt(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     for field in fields:
         if field.kind != "exact" or not (field.text in ("-s", "-u", "-q", "-p") or field.text in _SHOPT):
             evaluator.trace.doubt(
@@ -100,7 +96,7 @@ def _shopt(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fi
     return outcome_of(state)
 
 
-def _source(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _source(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     evaluator.trace.spawned.builtin("source", fields)
     if not fields or fields[0].kind != "exact" or fields[0].text.startswith(("/dev/", "-")) or state.cwd is None:
         program = (
@@ -125,7 +121,7 @@ def _source(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[F
     return outcome_of(state._replace(variables=variables))
 
 
-def _eval(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _eval(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     if any(field.kind != "exact" for field in fields):
         if evaluator.substituted:
             evaluator.changes.run_download("eval", evaluator.substituted, starts=False)
@@ -135,20 +131,20 @@ def _eval(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fie
     return evaluator.evaluate_nested(" ".join(words[1:] if words[:1] == ["--"] else words), state)
 
 
-def _exec(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _exec(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     if fields and fields[0].text.startswith("-"):
         evaluator.trace.doubt(fields[0].source, "an option of exec that is not known here", unbounded=True)
     return evaluator.command(fields, state, functions=False)
 
 
-def _command(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _command(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     if fields and fields[0].kind == "exact" and fields[0].text in ("-v", "-V"):
         return outcome_of(state)
     rest = fields[1:] if fields and fields[0].text in ("--", "-p") else fields
     return evaluator.command(rest, state, functions=False)
 
 
-def _trap(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _trap(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     words = [field for field in fields if field.text != "--"]
     if not words or (words[0].text in ("-", "", "-p", "-l") and words[0].kind == "exact"):
         return outcome_of(state)
@@ -161,25 +157,25 @@ def _trap(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fie
     return outcome_of(state)
 
 
-def _alias(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _alias(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     if any("=" in field.text or field.kind != "exact" for field in fields):
         evaluator.trace.doubt(fields[0].source, "a new meaning for a command name", unbounded=True)
     return outcome_of(state)
 
 
-def _refuse_words(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _refuse_words(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     if fields:
         evaluator.trace.doubt(fields[0].source, "this use of a builtin is not known here", unbounded=True)
     return outcome_of(state)
 
 
-def _exit(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _exit(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     number = len(fields) == 1 and fields[0].numbered and fields[0].text == "*" and "IFS" not in state.variables
     plain = len(fields) == 1 and fields[0].kind == "exact" and fields[0].text.isdigit()
     return Outcome((), ()) if not fields or number or plain else outcome_of(state)
 
 
-def _leave(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _leave(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     """`return`, `break` and `continue`: later commands may or may not run."""
     evaluator.leave(state)
     return outcome_of(state)
@@ -189,7 +185,7 @@ def _make_flag_builtin(letters: str) -> "Builtin":
     """Return a builtin that changes nothing and takes job numbers, names and these options."""
     known = re.compile(rf"-[{letters}]+\Z|[A-Za-z0-9_%+.-]*\Z")
 
-    def builtin(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+    def builtin(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
         for field in fields:
             number = field.numbered and field.text == "*"
             exact = field.kind == "exact" and known.match(field.text) and not _refuses(field.text, letters)
@@ -204,7 +200,7 @@ def _make_flag_builtin(letters: str) -> "Builtin":
 _report_limits: Final = _make_flag_builtin("SHabcdefiklmnpqrstuvxPRT")
 
 
-def _ulimit(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _ulimit(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     """Record a doubt about limits that make later commands fail, because their output is then not known."""
     resource = "f"
     for field in fields:
@@ -222,7 +218,7 @@ def _refuses(text: str, letters: str) -> bool:
     return text.startswith("-") and not set(text[1:]) <= set(letters)
 
 
-def _echo(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _echo(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     plain = all(field.kind == "exact" for field in fields) and not (fields and fields[0].text.startswith("-"))
     # Other shells interpret escapes in the output.
     plain = plain and not (state.posix and any("\\" in field.text for field in fields))
@@ -230,19 +226,17 @@ def _echo(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fie
     return outcome_of(state, output=Output(text))
 
 
-def _pwd(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _pwd(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     if fields:
         return outcome_of(state)
     return outcome_of(state, output=Output(f"{state.cwd}\n" if state.cwd is not None else None))
 
 
-def _hash(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _hash(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     return _refuse_words(evaluator, state, [field for field in fields if field.text != "-r" or field.kind != "exact"])
 
 
-def _test(
-    evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field], *, evaluates: bool = False
-) -> Outcome:
+def _test(evaluator: Evaluator, state: ShellState, fields: Sequence[Field], *, evaluates: bool = False) -> Outcome:
     """Record the files that are tested. `[[` evaluates numbers as arithmetic."""
     for index, field in enumerate(fields):
         following = fields[index + 1] if index + 1 < len(fields) else None
@@ -264,7 +258,7 @@ def _test(
     return outcome_of(state)
 
 
-def _check_numbers(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> None:
+def _check_numbers(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> None:
     for field in fields:
         plain = field.kind == "exact" and re.fullmatch(r"-?[0-9]*", field.text)
         value: Any = state.variables.get(field.text) if field.kind == "exact" else None
@@ -273,7 +267,7 @@ def _check_numbers(evaluator: "CommandEvaluator", state: ShellState, fields: Seq
             evaluator.trace.doubt(field.source, "arithmetic on a value that may hold commands", unbounded=True)
 
 
-def _condition(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _condition(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     return _test(evaluator, state, fields, evaluates=True)
 
 

@@ -5,13 +5,11 @@ those is a doubt, unless the value is harmless or a list of directories that can
 """
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from remit.policy.call import Effect
+from remit.policy.shell.context import Evaluator
 from remit.policy.shell.state import Field
-
-if TYPE_CHECKING:
-    from remit.policy.shell.commands import CommandEvaluator
 
 __all__ = [
     "is_plain_setting",
@@ -92,7 +90,7 @@ def _counts(name: str, value: str | None) -> bool:
     return name in _EVALUATED and value is not None and _NUMBER.match(value) is not None
 
 
-def judge_setting(evaluator: "CommandEvaluator", name: str, value: str | None, cwd: str | None, source: str) -> None:
+def judge_setting(evaluator: Evaluator, name: str, value: str | None, cwd: str | None, source: str) -> None:
     """Record that a variable is set for the shell itself, and possibly for later programs."""
     if is_steering(name) and not _counts(name, value):
         judge_variable(evaluator, name, value, cwd, source)
@@ -101,13 +99,13 @@ def judge_setting(evaluator: "CommandEvaluator", name: str, value: str | None, c
         evaluator.trace.add(Effect("setenv", name, source))
 
 
-def judge_export(evaluator: "CommandEvaluator", name: str, value: str, cwd: str | None, source: str) -> None:
+def judge_export(evaluator: Evaluator, name: str, value: str, cwd: str | None, source: str) -> None:
     """Record the files that an exported variable names."""
     if "://" not in value and not is_steering(name):
         _touch_paths(evaluator, name, value, cwd, source)
 
 
-def judge_calculation(evaluator: "CommandEvaluator", name: str, cwd: str | None) -> None:
+def judge_calculation(evaluator: Evaluator, name: str, cwd: str | None) -> None:
     """Record that arithmetic sets a variable, if that can change what programs or the shell do."""
     if is_steering(name):
         judge_setting(evaluator, name, "0", cwd, name)
@@ -131,7 +129,7 @@ def is_plain_setting(name: str, value: str | None) -> bool:
     )
 
 
-def judge_variable(evaluator: "CommandEvaluator", name: str, value: str | None, cwd: str | None, source: str) -> None:
+def judge_variable(evaluator: Evaluator, name: str, value: str | None, cwd: str | None, source: str) -> None:
     """Record that a variable is set for a program; None is an unknown value."""
     evaluator.passed_variables.add(name)
     _record_unsafe_value(evaluator, name, value)
@@ -155,7 +153,7 @@ def judge_variable(evaluator: "CommandEvaluator", name: str, value: str | None, 
     evaluator.trace.add(Effect("setenv", name, source))
 
 
-def _touch_paths(evaluator: "CommandEvaluator", name: str, value: str, cwd: str | None, source: str) -> None:
+def _touch_paths(evaluator: Evaluator, name: str, value: str, cwd: str | None, source: str) -> None:
     """Record the files that a value names: a program may read or write them.
 
     In a value of several words, only words that lead upwards count as paths.
@@ -168,7 +166,7 @@ def _touch_paths(evaluator: "CommandEvaluator", name: str, value: str, cwd: str 
             evaluator.trace.touch("write", piece, cwd, source)
 
 
-def _is_file(evaluator: "CommandEvaluator", text: str, cwd: str | None) -> bool:
+def _is_file(evaluator: Evaluator, text: str, cwd: str | None) -> bool:
     """Return whether a text looks like a relative file name, or names an existing file in `cwd`."""
     if cwd is None or "\0" in text:
         return False
@@ -176,7 +174,7 @@ def _is_file(evaluator: "CommandEvaluator", text: str, cwd: str | None) -> bool:
     return resolved is None or (resolved.exists and not resolved.is_directory)
 
 
-def _record_unsafe_value(evaluator: "CommandEvaluator", name: str, value: str | None) -> None:
+def _record_unsafe_value(evaluator: Evaluator, name: str, value: str | None) -> None:
     """Record a variable whose value could become several words, or a command, if a command is built from it."""
     if value is not None and (_UNPLAIN.search(value) or " " in value) and not is_plain_setting(name, value):
         evaluator.unsafe_variables.add(name)

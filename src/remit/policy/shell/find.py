@@ -3,13 +3,11 @@
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from remit.policy.files import join
+from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.state import Field, Output
-
-if TYPE_CHECKING:
-    from remit.policy.shell.invoke import Invocation
 
 __all__ = ["judge_find"]
 
@@ -36,7 +34,7 @@ _NEWER: Final = re.compile(r"-newer[aBcm][aBcmt]\Z")
 class _Find:
     """One find command: first the directories, then the expression."""
 
-    def __init__(self, invocation: "Invocation", fields: Sequence[Field]) -> None:
+    def __init__(self, invocation: ProgramCall, fields: Sequence[Field]) -> None:
         self.invocation = invocation
         self.trace = invocation.trace
         self.ahead = list(reversed(fields))
@@ -174,6 +172,6 @@ def _filled(field: Field, root: str, picks: str, start: str | None) -> Field:
     return Field(root, "below", field.source, picks=named, cwd=start, filled=True)
 
 
-def judge_find(invocation: "Invocation", fields: Sequence[Field]) -> None:
+def judge_find(invocation: ProgramCall, fields: Sequence[Field]) -> None:
     """Judge the words of find."""
     _Find(invocation, fields).judge()

@@ -5,15 +5,13 @@ tables.
 """
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from remit.policy.call import Effect
 from remit.policy.files import ResolvedPath, join
+from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.state import Field
 from remit.policy.trace import VERBS
-
-if TYPE_CHECKING:
-    from remit.policy.shell.invoke import Invocation
 
 __all__ = [
     "git_key",
@@ -55,7 +53,7 @@ _MAGIC: Final = ":"
 _WILDCARD: Final = re.compile(r"[*?\[\]\\]")
 
 
-def git_key(invocation: "Invocation", _form: str, field: Field) -> None:
+def git_key(invocation: ProgramCall, _form: str, field: Field) -> None:
     """Record a setting that is written; reading one has no effect."""
     writes = len(invocation.arguments.operands) > 1 or invocation.arguments.has(_WRITES)
     if field.kind == "exact" and (not writes or field.text in _ASKS):
@@ -70,14 +68,14 @@ def git_key(invocation: "Invocation", _form: str, field: Field) -> None:
             invocation.trace.touch("edit", path.replace("~", home), invocation.cwd, option)
 
 
-def strategy(invocation: "Invocation", _form: str, field: Field) -> None:
+def strategy(invocation: ProgramCall, _form: str, field: Field) -> None:
     """Record a merge strategy: any other than those of git is a program that git runs."""
     if field.kind != "exact" or field.text not in _STRATEGIES:
         reason = f"git runs a program of that name; its own are {', '.join(_STRATEGIES)}"
         invocation.trace.doubt(field.source, reason, unbounded=True)
 
 
-def ref(invocation: "Invocation", _form: str, field: Field) -> None:
+def ref(invocation: ProgramCall, _form: str, field: Field) -> None:
     """Record the name of a ref: outside of `refs/` it is the path of a file in `.git`."""
     if field.kind != "exact":
         invocation.trace.doubt(field.source, "it may name any file in .git")
@@ -86,14 +84,14 @@ def ref(invocation: "Invocation", _form: str, field: Field) -> None:
         invocation.trace.touch("write", place, None, field.source)
 
 
-def repository(invocation: "Invocation", _form: str, field: Field) -> None:
+def repository(invocation: ProgramCall, _form: str, field: Field) -> None:
     """Record a folder that becomes a repository, under any name: writing `HEAD` marks it as one."""
     resolved = invocation.file("write", field)
     if resolved is not None:
         invocation.trace.add(Effect("write", f"{resolved.path}/HEAD", invocation.program.name))
 
 
-def worktree(invocation: "Invocation", form: str, field: Field) -> None:
+def worktree(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record that git changes the whole work tree; with a form, any file in it may be written or deleted."""
     invocation.trace.touch("edit", field.text, invocation.cwd, field.source)
     if invocation.cwd is not None:
@@ -104,7 +102,7 @@ def worktree(invocation: "Invocation", form: str, field: Field) -> None:
             invocation.trace.touch_beneath(form, top, field.source)
 
 
-def revision(invocation: "Invocation", _form: str, field: Field) -> None:
+def revision(invocation: ProgramCall, _form: str, field: Field) -> None:
     """Record a revision. It is data, but a word that looks like a path, or exists as one, is read."""
     if field.kind == "unknown":
         invocation.trace.doubt(field.source, "it may be a path")
@@ -115,7 +113,7 @@ def revision(invocation: "Invocation", _form: str, field: Field) -> None:
         invocation.file("read", field)
 
 
-def tree(invocation: "Invocation", form: str, field: Field) -> None:
+def tree(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a tree that files are taken from; the first of several words may also be a path."""
     revision(invocation, form, field)
     before, several = invocation.arguments.before, len(invocation.arguments.operands) > 1
@@ -123,7 +121,7 @@ def tree(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.tree = field.kind != "exact" or not _AT_HEAD.match(field.text)
 
 
-def restored(invocation: "Invocation", form: str, field: Field) -> None:
+def restored(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a revision, or a pathspec whose files are overwritten; in the forms `path` and `index` the latter.
 
     A restored file can be a symbolic link. In the form `index` only git's own entry for the file is changed.
@@ -150,14 +148,14 @@ def restored(invocation: "Invocation", form: str, field: Field) -> None:
             invocation.evaluator.changes.alias(resolved.path, None)
 
 
-def staged(invocation: "Invocation", _form: str, field: Field) -> None:
+def staged(invocation: ProgramCall, _form: str, field: Field) -> None:
     """Record a pathspec of the index: content from a given tree is written to files by a later restore."""
     pathspec(invocation, "read", field)
     if invocation.tree:
         restored(invocation, "index", field)
 
 
-def pathspec(invocation: "Invocation", form: str, field: Field) -> None:
+def pathspec(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record the files that a pathspec may match: git expands wildcards itself, and they match slashes."""
     if not _is_wide(field):
         _spread(invocation, form, invocation.file(form, field))
@@ -174,20 +172,20 @@ def pathspec(invocation: "Invocation", form: str, field: Field) -> None:
         _beneath(invocation, form, resolved.path, _picks(field.text))
 
 
-def listed(invocation: "Invocation", form: str, field: Field) -> None:
+def listed(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a file that lists pathspecs: they may name anything."""
     invocation.file("read", field)
     _beneath(invocation, form, invocation.cwd or "/", "**")
 
 
-def _beneath(invocation: "Invocation", form: str, folder: str, picks: str) -> None:
+def _beneath(invocation: ProgramCall, form: str, folder: str, picks: str) -> None:
     """Record the effects of git on files below a folder. It never changes `.git` there, so git is the source."""
     invocation.trace.touch_beneath(form, folder, invocation.program.name, picks)
     if form in _CHANGES:
         invocation.evaluator.changes.unsure.add(folder)
 
 
-def _spread(invocation: "Invocation", form: str, resolved: ResolvedPath | None) -> None:
+def _spread(invocation: ProgramCall, form: str, resolved: ResolvedPath | None) -> None:
     """Record an effect on everything in a folder, unless it is the whole directory at its last commit."""
     if form not in ("write", "edit") or resolved is None or not resolved.is_directory:
         return
@@ -195,7 +193,7 @@ def _spread(invocation: "Invocation", form: str, resolved: ResolvedPath | None) 
         _beneath(invocation, form, resolved.path, "**")
 
 
-def _is_here(invocation: "Invocation", resolved: ResolvedPath) -> bool:
+def _is_here(invocation: ProgramCall, resolved: ResolvedPath) -> bool:
     return resolved.path == invocation.trace.files.resolve(invocation.cwd or "/").path
 
 
@@ -213,7 +211,7 @@ def _picks(text: str) -> str:
     return f"**/{name}" if slash else f"**/*{name}"
 
 
-def _top(invocation: "Invocation", cwd: str) -> str:
+def _top(invocation: ProgramCall, cwd: str) -> str:
     """Return the root of the repository that contains a directory, or the directory itself."""
     place = cwd
     while place not in ("", "/"):

@@ -7,13 +7,14 @@ the table are added. Commands inside words are evaluated by `run.py`.
 import re
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import structs
 
 from remit.claims.mission import MachineKind
 from remit.policy.files import ResolvedPath, join
 from remit.policy.machine import split_machine
+from remit.policy.shell.context import Evaluator
 from remit.policy.shell.landing import backup_name, land
 from remit.policy.shell.prints import PRINTS
 from remit.policy.shell.programs import Arguments, Program, known_program, parse_arguments, roles
@@ -21,9 +22,6 @@ from remit.policy.shell.recorder import is_packaged
 from remit.policy.shell.roles import CODE_ROLES, apply_role, run_text
 from remit.policy.shell.state import Field, Output, ShellState
 from remit.policy.trace import VERBS
-
-if TYPE_CHECKING:
-    from remit.policy.shell.commands import CommandEvaluator
 
 __all__ = ["Invocation"]
 
@@ -68,7 +66,7 @@ class Invocation:
     # The positional parameters of a script that is given as text.
     positional: Sequence[Field] | None = ()
 
-    def __init__(self, evaluator: "CommandEvaluator", state: ShellState, program: Program) -> None:
+    def __init__(self, evaluator: Evaluator, state: ShellState, program: Program) -> None:
         self.evaluator = evaluator
         self.trace = evaluator.trace
         self.state = state

@@ -5,14 +5,12 @@ target is never one, and the file replaces it.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from remit.policy.files import ResolvedPath, join, without_dots
+from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.programs import Arguments, Program
 from remit.policy.shell.state import Field
-
-if TYPE_CHECKING:
-    from remit.policy.shell.invoke import Invocation
 
 __all__ = ["backup_name", "land", "landing_places"]
 
@@ -20,7 +18,7 @@ _MAX_MATCHES: Final = 64
 _NO_NAMES: Final = frozenset(("", ".", ".."))
 
 
-def land(invocation: "Invocation", program: Program, arguments: Arguments, given: Sequence[tuple[str, Field]]) -> None:
+def land(invocation: ProgramCall, program: Program, arguments: Arguments, given: Sequence[tuple[str, Field]]) -> None:
     """Record the files that are written at the target, including where links of these names lead."""
     *sources, target = [field for _, field in given]
     named = [value for name, _, value in arguments.options if name in program.into_by and value is not None]
@@ -43,7 +41,7 @@ def land(invocation: "Invocation", program: Program, arguments: Arguments, given
                 invocation.trace.touch_beneath("write", folder.path, source.source)
 
 
-def _named_sources(invocation: "Invocation", sources: Sequence[Field], target: ResolvedPath) -> Iterator[Field]:
+def _named_sources(invocation: ProgramCall, sources: Sequence[Field], target: ResolvedPath) -> Iterator[Field]:
     """Yield the sources, with a wildcard replaced by its matches: each of them may be a link that moves along."""
     files = invocation.trace.files
     for source in sources:
@@ -60,7 +58,7 @@ def _named_sources(invocation: "Invocation", sources: Sequence[Field], target: R
             invocation.evaluator.changes.alias(target.path, None)
 
 
-def landing_places(invocation: "Invocation", target: ResolvedPath, name: str) -> list[str]:
+def landing_places(invocation: ProgramCall, target: ResolvedPath, name: str) -> list[str]:
     """Return the paths at which a file of this name may be placed.
 
     It is placed in the target if that is a directory, or replaces it. For a directory that the same command creates or
@@ -74,7 +72,7 @@ def landing_places(invocation: "Invocation", target: ResolvedPath, name: str) ->
     return inside if stays else [*inside, target.path]
 
 
-def _land_at(invocation: "Invocation", source: Field, path: str, *, lands: bool) -> None:
+def _land_at(invocation: ProgramCall, source: Field, path: str, *, lands: bool) -> None:
     trace = invocation.trace
     if lands:
         trace.touch("write", path, None, source.source)
@@ -87,7 +85,7 @@ def _land_at(invocation: "Invocation", source: Field, path: str, *, lands: bool)
     invocation.evaluator.changes.alias(path, _alias_target(invocation, source))
 
 
-def _unfold(invocation: "Invocation", source: Field, landing: str) -> None:
+def _unfold(invocation: ProgramCall, source: Field, landing: str) -> None:
     """Record that a folder is copied with its content; a missing folder may be created by the same script."""
     files = invocation.trace.files
     resolved = files.resolve(join(invocation.cwd or "/", source.text))
@@ -95,7 +93,7 @@ def _unfold(invocation: "Invocation", source: Field, landing: str) -> None:
         invocation.trace.touch_beneath("write", landing, source.source)
 
 
-def _alias_target(invocation: "Invocation", source: Field) -> str | None:
+def _alias_target(invocation: ProgramCall, source: Field) -> str | None:
     """Return the path that a copy or new name leads to, or None: a moved link may lead elsewhere."""
     path = join(invocation.cwd or "/", source.text)
     resolved = invocation.trace.files.resolve(path)

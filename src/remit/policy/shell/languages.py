@@ -6,16 +6,14 @@ doubt; text that is only data has no effect.
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from remit.policy.shell.awk import judge_awk
+from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.python import judge_python
 from remit.policy.shell.sed import judge_sed
 from remit.policy.shell.state import Field
 from remit.policy.sql import judge_sql, leaves_database, without_shown
-
-if TYPE_CHECKING:
-    from remit.policy.shell.invoke import Invocation
 
 __all__ = ["LANGUAGES", "judge_jq"]
 
@@ -26,13 +24,13 @@ _SHOWN: Final = re.compile(
 )
 
 
-def judge_jq(invocation: "Invocation", text: str, source: str) -> None:
+def judge_jq(invocation: ProgramCall, text: str, source: str) -> None:
     """Record the modules that a jq program loads; apart from that it can only print."""
     if re.search(r"\b(?:import|include|input_filename|get_search_list|modulemeta)\b", text):
         invocation.trace.doubt(source, "a jq program that loads modules")
 
 
-def _judge_javascript(invocation: "Invocation", text: str, source: str) -> None:
+def _judge_javascript(invocation: ProgramCall, text: str, source: str) -> None:
     """Accept one expression that shows a version or a member of a JSON file; other code is a doubt."""
     shown = _SHOWN.fullmatch(text)
     if shown is None or ".." in (shown["file"] or ""):
@@ -41,12 +39,12 @@ def _judge_javascript(invocation: "Invocation", text: str, source: str) -> None:
         invocation.file("read", Field(shown["file"], "exact", source))
 
 
-def _judge_yq(invocation: "Invocation", text: str, source: str) -> None:
+def _judge_yq(invocation: ProgramCall, text: str, source: str) -> None:
     if re.search(r"\b(?:load\w*|eval|env\w*|strenv|split_doc|system|import|include)\b|@", text):
         invocation.trace.doubt(source, "a yq expression that loads files")
 
 
-def _judge_sql(invocation: "Invocation", text: str, source: str) -> None:
+def _judge_sql(invocation: ProgramCall, text: str, source: str) -> None:
     if invocation.program.name in ("sqlite3", "sqlite"):
         text = without_shown(text)
         if not text.strip():
@@ -56,7 +54,7 @@ def _judge_sql(invocation: "Invocation", text: str, source: str) -> None:
         invocation.manage("db", None, source)
 
 
-LANGUAGES: Final[dict[str, Callable[["Invocation", str, str], None]]] = {
+LANGUAGES: Final[dict[str, Callable[[ProgramCall, str, str], None]]] = {
     "awk": judge_awk,
     "javascript": _judge_javascript,
     "jq": judge_jq,

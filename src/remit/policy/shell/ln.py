@@ -1,15 +1,13 @@
 """Judges ln: from then on, a link leads to its target."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from remit.policy.files import join
+from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.landing import backup_name, landing_places
 from remit.policy.shell.programs import Program, parse_arguments
 from remit.policy.shell.state import Field
-
-if TYPE_CHECKING:
-    from remit.policy.shell.invoke import Invocation
 
 __all__ = ["judge_ln"]
 
@@ -23,7 +21,7 @@ _LN: Final = Program(
 )
 
 
-def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
+def judge_ln(invocation: ProgramCall, fields: Sequence[Field]) -> None:
     """Judge the words of ln."""
     arguments = parse_arguments(_LN, fields)
     for field in arguments.unknown:
@@ -59,7 +57,7 @@ def judge_ln(invocation: "Invocation", fields: Sequence[Field]) -> None:
             invocation.evaluator.changes.alias(link, target)
 
 
-def _check_links(invocation: "Invocation", sources: Sequence[Field]) -> None:
+def _check_links(invocation: ProgramCall, sources: Sequence[Field]) -> None:
     """Record a doubt about a hard link to a symbolic link, which leads elsewhere from another directory."""
     for source in sources:
         if _may_be_link(invocation, source):
@@ -67,7 +65,7 @@ def _check_links(invocation: "Invocation", sources: Sequence[Field]) -> None:
             invocation.trace.doubt(source.source, reason, unbounded=True)
 
 
-def _may_be_link(invocation: "Invocation", source: Field) -> bool:
+def _may_be_link(invocation: ProgramCall, source: Field) -> bool:
     if source.kind != "exact" or invocation.cwd is None:
         return True
     files, path = invocation.trace.files, join(invocation.cwd, source.text).rstrip("/")

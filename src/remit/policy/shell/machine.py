@@ -5,13 +5,11 @@ image comes from a registry, a mount is a path.
 """
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from remit.claims.mission import MACHINE_KINDS
+from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.state import Field, Unknown
-
-if TYPE_CHECKING:
-    from remit.policy.shell.invoke import Invocation
 
 __all__ = ["container_path", "database", "image", "inside", "mount", "process_name", "record_installed", "resource"]
 
@@ -36,7 +34,7 @@ _REDIS: Final = "redis"
 _ACTIVATE: Final = "bin/activate"
 
 
-def resource(invocation: "Invocation", form: str, field: Field) -> None:
+def resource(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record the resource that a word names; the form is its kind and a prefix: `container/volume`."""
     kind, _, prefix = form.partition("/")
     start = f"{prefix}/" if prefix else ""
@@ -51,12 +49,12 @@ def resource(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.trace.doubt(field.source, reason, unbounded=True)
 
 
-def process_name(invocation: "Invocation", _form: str, field: Field) -> None:
+def process_name(invocation: ProgramCall, _form: str, field: Field) -> None:
     """Record the processes that a name or pattern selects."""
     invocation.manage("process", field.text if field.kind == "exact" else None, field.source)
 
 
-def database(invocation: "Invocation", _form: str, field: Field) -> None:
+def database(invocation: ProgramCall, _form: str, field: Field) -> None:
     """Record a database, by its name or by a URL that also names a host."""
     address = _ADDRESS.fullmatch(field.text) if field.kind == "exact" else None
     if address is not None and not _OTHER_HOST.search(address["options"] or ""):
@@ -70,7 +68,7 @@ def database(invocation: "Invocation", _form: str, field: Field) -> None:
         invocation.trace.doubt(field.source, "the database and its host are not known")
 
 
-def record_installed(invocation: "Invocation", manager: str, name: str, source: str) -> None:
+def record_installed(invocation: ProgramCall, manager: str, name: str, source: str) -> None:
     """Record an installed or removed package; in a virtual environment of the project it is a file."""
     place = invocation.trace.spawned.environment() if manager == "pip" else None
     if place:
@@ -79,14 +77,14 @@ def record_installed(invocation: "Invocation", manager: str, name: str, source: 
         invocation.manage("package", f"{manager}/{name.lower()}", source)
 
 
-def _is_activated(invocation: "Invocation") -> bool:
+def _is_activated(invocation: ProgramCall) -> bool:
     """Return whether the script has sourced the activation script of a virtual environment."""
     # A sourced script may have set any variable.
     sourced = isinstance(invocation.state.variables.get("CDPATH"), Unknown)
     return sourced and invocation.trace.spawned.sources(_ACTIVATE)
 
 
-def image(invocation: "Invocation", _form: str, field: Field) -> None:
+def image(invocation: ProgramCall, _form: str, field: Field) -> None:
     """Record an image, and the registry that it comes from."""
     found = _IMAGE.fullmatch(field.text) if field.kind == "exact" else None
     if found is None:
@@ -98,14 +96,14 @@ def image(invocation: "Invocation", _form: str, field: Field) -> None:
         invocation.trace.contact(f"https://{host}/", field.source, sends=invocation.sends)
 
 
-def inside(invocation: "Invocation", _form: str, field: Field) -> None:
+def inside(invocation: ProgramCall, _form: str, field: Field) -> None:
     """Record a word of a command that runs in a container: it may name any program there."""
     for word in field.text.split() if field.kind == "exact" else ():
         invocation.trace.spawned.runs(word)
     invocation.evaluator.record_code()
 
 
-def container_path(invocation: "Invocation", _form: str, field: Field) -> None:
+def container_path(invocation: ProgramCall, _form: str, field: Field) -> None:
     """Record `container:path`, or a file of this machine."""
     name, colon, _ = field.text.partition(":")
     if field.kind == "exact" and field.text == "-":
@@ -116,7 +114,7 @@ def container_path(invocation: "Invocation", _form: str, field: Field) -> None:
         invocation.file("edit", field)
 
 
-def mount(invocation: "Invocation", form: str, field: Field) -> None:
+def mount(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a mount of a container: a path of this machine is edited, a name is a volume.
 
     The usual form is `source:target`; the form `keys` is `type=bind,source=…`.
@@ -133,7 +131,7 @@ def mount(invocation: "Invocation", form: str, field: Field) -> None:
             resource(invocation, "container/volume", field._replace(text=source))
 
 
-def _mount_keys(invocation: "Invocation", field: Field) -> None:
+def _mount_keys(invocation: ProgramCall, field: Field) -> None:
     """Record a mount with keys; an unknown key is a doubt."""
     pairs = [pair.partition("=") for pair in field.text.split(",")]
     keys = {key: value for key, _, value in pairs}
@@ -149,5 +147,5 @@ def _mount_keys(invocation: "Invocation", field: Field) -> None:
         _doubt_mount(invocation, field)
 
 
-def _doubt_mount(invocation: "Invocation", field: Field) -> None:
+def _doubt_mount(invocation: ProgramCall, field: Field) -> None:
     invocation.trace.doubt(field.source, "what it mounts in the container is not known", unbounded=True)

@@ -6,13 +6,11 @@ is unknown.
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.programs import Arguments
 from remit.policy.shell.state import Output
-
-if TYPE_CHECKING:
-    from remit.policy.shell.invoke import Invocation
 
 __all__ = ["PRINTS"]
 
@@ -36,7 +34,7 @@ _FILTERING: Final = frozenset(
 )
 
 
-def _passed(invocation: "Invocation", arguments: Arguments) -> Output:
+def _passed(invocation: ProgramCall, arguments: Arguments) -> Output:
     """Return whole lines of standard input, possibly fewer or in another order."""
     name = invocation.program.name
     known = all(_WHOLE_LINES[name].fullmatch(option) for option, _, _ in arguments.options)
@@ -46,7 +44,7 @@ def _passed(invocation: "Invocation", arguments: Arguments) -> Output:
     return given if name == "cat" else given._replace(text=None)
 
 
-def _filtered(invocation: "Invocation", arguments: Arguments) -> Output:
+def _filtered(invocation: ProgramCall, arguments: Arguments) -> Output:
     names = {name for name, _, _ in arguments.options}
     if names & {"-l", "-L", "--files-with-matches", "--files-without-match"} and names & {"-r", "--recursive"}:
         start = 0 if names & {"-e", "-f", "--regexp", "--file"} else 1
@@ -56,7 +54,7 @@ def _filtered(invocation: "Invocation", arguments: Arguments) -> Output:
     return _NOTHING
 
 
-def _below(invocation: "Invocation", arguments: Arguments, start: int, separated: object) -> Output:
+def _below(invocation: ProgramCall, arguments: Arguments, start: int, separated: object) -> Output:
     """Return regular files below the directories that the operands name."""
     directories: list[str] = []
     for field in arguments.operands[start:]:
@@ -73,7 +71,7 @@ def _below(invocation: "Invocation", arguments: Arguments, start: int, separated
     return Output(None, tuple(directories), bool(separated), regular=True, cwd=invocation.cwd, bare=bare)
 
 
-def _ripgrep(invocation: "Invocation", arguments: Arguments) -> Output:
+def _ripgrep(invocation: ProgramCall, arguments: Arguments) -> Output:
     names = {name for name, _, _ in arguments.options}
     listing = names & {"-l", "--files-with-matches", "--files-without-match"}
     if names & {"-L", "--follow"} or not (listing or "--files" in names):
@@ -82,7 +80,7 @@ def _ripgrep(invocation: "Invocation", arguments: Arguments) -> Output:
     return _below(invocation, arguments, start, names & {"-0", "--null"})
 
 
-def _git_files(invocation: "Invocation", arguments: Arguments) -> Output:
+def _git_files(invocation: ProgramCall, arguments: Arguments) -> Output:
     if invocation.cwd is None or arguments.has(
         ("-s", "--stage", "-t", "-v", "-f", "--format", "--full-name", "-u", "--unmerged")
     ):
@@ -90,7 +88,7 @@ def _git_files(invocation: "Invocation", arguments: Arguments) -> Output:
     return Output(None, (invocation.cwd,), arguments.has(("-z",)), cwd=invocation.cwd, bare=True)
 
 
-def _ls(invocation: "Invocation", arguments: Arguments) -> Output:
+def _ls(invocation: ProgramCall, arguments: Arguments) -> Output:
     relative = all(
         field.kind in ("exact", "pattern") and field.text[:1] not in ("/", ".", "~") for field in arguments.operands
     )
@@ -103,15 +101,15 @@ def _ls(invocation: "Invocation", arguments: Arguments) -> Output:
     return Output(None, (invocation.cwd,), cwd=invocation.cwd, bare=True)
 
 
-def _counted(invocation: "Invocation", arguments: Arguments) -> Output:
+def _counted(invocation: ProgramCall, arguments: Arguments) -> Output:
     return Output(number=not arguments.operands and len(arguments.options) == 1)
 
 
-def _number(invocation: "Invocation", arguments: Arguments) -> Output:
+def _number(invocation: ProgramCall, arguments: Arguments) -> Output:
     return Output(number=all(field.kind == "exact" for field in arguments.operands) and not arguments.options)
 
 
-def _date(invocation: "Invocation", arguments: Arguments) -> Output:
+def _date(invocation: ProgramCall, arguments: Arguments) -> Output:
     plain = len(arguments.operands) == 1 and arguments.operands[0].kind == "exact"
     if not plain:
         return _NOTHING
@@ -119,7 +117,7 @@ def _date(invocation: "Invocation", arguments: Arguments) -> Output:
     return Output(number=_DIGITS.match(text) is not None, plain=_DATE.match(text) is not None)
 
 
-def _basename(invocation: "Invocation", arguments: Arguments) -> Output:
+def _basename(invocation: ProgramCall, arguments: Arguments) -> Output:
     texts = [field.text.rstrip("/") for field in arguments.operands if field.kind == "exact"]
     if arguments.options or len(texts) != len(arguments.operands) or not 1 <= len(texts) <= 2 or not texts[0]:  # noqa: PLR2004
         return _NOTHING
@@ -127,7 +125,7 @@ def _basename(invocation: "Invocation", arguments: Arguments) -> Output:
     return Output((name.removesuffix(texts[1]) if len(texts) > 1 and name != texts[1] else name) + "\n")
 
 
-def _dirname(invocation: "Invocation", arguments: Arguments) -> Output:
+def _dirname(invocation: ProgramCall, arguments: Arguments) -> Output:
     if arguments.options or len(arguments.operands) != 1 or arguments.operands[0].kind != "exact":
         return _NOTHING
     text = arguments.operands[0].text
@@ -135,7 +133,7 @@ def _dirname(invocation: "Invocation", arguments: Arguments) -> Output:
     return Output((folder.rstrip("/") or "/" if slash or text.startswith("/") else ".") + "\n")
 
 
-PRINTS: Final[dict[str, Callable[["Invocation", Arguments], Output]]] = {
+PRINTS: Final[dict[str, Callable[[ProgramCall, Arguments], Output]]] = {
     **dict.fromkeys(("cat", "sort", "uniq", "head", "tail", "tac"), _passed),
     **dict.fromkeys(("grep", "egrep", "fgrep"), _filtered),
     **dict.fromkeys(("nproc", "seq"), _number),

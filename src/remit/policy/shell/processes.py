@@ -6,13 +6,11 @@ other process is a resource of the machine, `process://4242`; one that is not kn
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from remit.policy.shell.context import Evaluator
 from remit.policy.shell.state import LAST_JOB, Field, Outcome, ShellState
 from remit.policy.stops import JOB, NUMBERS, kill_targets, process_number
-
-if TYPE_CHECKING:
-    from remit.policy.shell.commands import CommandEvaluator
 
 __all__ = ["judge_kill"]
 
@@ -25,7 +23,7 @@ _FINDERS: Final = re.compile(
 _EVERYONE: Final = -1
 
 
-def judge_kill(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def judge_kill(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     """Record the processes that are stopped."""
     targets = tuple(_target(field, state, last=field is fields[-1]) for field in fields)
     evaluator.trace.spawned.builtin("kill", fields, targets)

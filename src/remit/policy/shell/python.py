@@ -9,12 +9,10 @@ import builtins
 import itertools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.state import Field
-
-if TYPE_CHECKING:
-    from remit.policy.shell.invoke import Invocation
 
 __all__ = ["judge_python"]
 
@@ -105,7 +103,7 @@ _PLAIN_NODES: Final = tuple(
 class _Walk:
     """One pass over a syntax tree; `cause` is the first thing that is not on a list."""
 
-    def __init__(self, invocation: "Invocation", source: str) -> None:
+    def __init__(self, invocation: ProgramCall, source: str) -> None:
         self.invocation = invocation
         self.source = source
         self.modules: dict[str, str] = {}
@@ -283,7 +281,7 @@ def _is_reserved(name: str) -> bool:
     return hasattr(builtins, name) or name.startswith("__")
 
 
-def judge_python(invocation: "Invocation", text: str, source: str) -> None:
+def judge_python(invocation: ProgramCall, text: str, source: str) -> None:
     """Record the files that a program opens, or a doubt for the first thing that is not on a list."""
     if len(text) > _MAX_TEXT:
         invocation.trace.doubt(source, "the program is too long to analyse", unbounded=True)

@@ -6,8 +6,9 @@ table must not be able to make a word disappear.
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.environment import is_plain_setting, judge_variable, takes_options
 from remit.policy.shell.git import (
     git_key,
@@ -37,12 +38,9 @@ from remit.policy.shell.state import Field, Output, as_arguments
 from remit.policy.shell.variables import SHELL_SETTINGS
 from remit.policy.trace import VERBS
 
-if TYPE_CHECKING:
-    from remit.policy.shell.invoke import Invocation
-
 __all__ = ["CODE_ROLES", "ROLES", "RoleHandler", "apply_role", "record_package", "run_text"]
 
-RoleHandler: TypeAlias = 'Callable[["Invocation", str, Field], None]'
+RoleHandler: TypeAlias = Callable[[ProgramCall, str, Field], None]
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
 _MAX_MATCHED: Final = 512
 # Programs that resolve each given directory relative to the one before.
@@ -73,7 +71,7 @@ _MORE_WORDS: Final = "it may be a file of further words: write ./ before a name 
 _MAKE_VALUE: Final = re.compile(r"(?!.*(?:\A| )-)[\w ./:=+,@%^-]*")
 
 
-def apply_role(invocation: "Invocation", role: str, field: Field) -> None:
+def apply_role(invocation: ProgramCall, role: str, field: Field) -> None:
     """Record the effects of one word by its role."""
     name, _, form = role.partition(":")
     player = ROLES.get(name)
@@ -83,18 +81,18 @@ def apply_role(invocation: "Invocation", role: str, field: Field) -> None:
         player(invocation, form or name, field)
 
 
-def _file(invocation: "Invocation", form: str, field: Field) -> None:
+def _file(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a file. For many programs `@file` is a file with further words; `./@file` is not."""
     if field.text.startswith("@"):
         invocation.trace.doubt(field.source, _MORE_WORDS, unbounded=True)
     invocation.file(form, field)
 
 
-def _data(invocation: "Invocation", form: str, field: Field) -> None:
+def _data(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record nothing: the word is only text."""
 
 
-def _directory(invocation: "Invocation", form: str, field: Field) -> None:
+def _directory(invocation: ProgramCall, form: str, field: Field) -> None:
     """Change the working directory of the program; for most programs only the last such option counts."""
     if invocation.moved and invocation.program.name not in _GO_ON:
         invocation.trace.doubt(field.source, "the directory is given more than once")
@@ -113,7 +111,7 @@ def _is_input(field: Field) -> bool:
     return field.kind == "exact" and (field.text == "-" or _INPUT.match(field.text) is not None)
 
 
-def _code(invocation: "Invocation", form: str, field: Field) -> None:
+def _code(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a file of project code that is run; code from a stream must be text that can be judged."""
     stream = _is_stream(field)
     if _is_input(field):
@@ -135,7 +133,7 @@ def _code(invocation: "Invocation", form: str, field: Field) -> None:
     invocation.evaluator.record_code()
 
 
-def _record_download(invocation: "Invocation", field: Field, *, starts: bool = False) -> None:
+def _record_download(invocation: ProgramCall, field: Field, *, starts: bool = False) -> None:
     """Record a doubt if a word names downloaded code; `starts` if no other doubt follows."""
     program = invocation.evaluator.changes.downloads.program_for_word(field, invocation.cwd)
     if field.text.startswith("/dev/fd") or (field.kind == "unknown" and not program):
@@ -144,7 +142,7 @@ def _record_download(invocation: "Invocation", field: Field, *, starts: bool = F
         invocation.evaluator.changes.run_download(field.source, program, starts=starts)
 
 
-def run_text(invocation: "Invocation", language: str, field: Field) -> None:
+def run_text(invocation: ProgramCall, language: str, field: Field) -> None:
     """Record the effects of a text in a language."""
     if field.kind != "exact":
         _record_download(invocation, field)
@@ -163,7 +161,7 @@ def run_text(invocation: "Invocation", language: str, field: Field) -> None:
         )
 
 
-def _executed(invocation: "Invocation", form: str, field: Field) -> None:
+def _executed(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record shell text to which the program appends the operands."""
     operands = invocation.arguments.operands
     known = all(each.kind == "exact" for each in (field, *operands))
@@ -171,11 +169,11 @@ def _executed(invocation: "Invocation", form: str, field: Field) -> None:
     run_text(invocation, "shell", field._replace(text=text, kind="exact" if known else "unknown"))
 
 
-def _opaque(invocation: "Invocation", form: str, field: Field) -> None:
+def _opaque(invocation: ProgramCall, form: str, field: Field) -> None:
     invocation.trace.doubt(field.source, f"code that {invocation.program.name} runs is not analysed", unbounded=True)
 
 
-def _env(invocation: "Invocation", form: str, field: Field) -> None:
+def _env(invocation: ProgramCall, form: str, field: Field) -> None:
     assignment = _ASSIGNMENT.match(field.text)
     if field.kind == "exact" and assignment:
         judge_variable(invocation.evaluator, assignment[1], assignment[2], invocation.cwd, field.source)
@@ -183,7 +181,7 @@ def _env(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.trace.doubt(field.source, "an assignment that is not known before it runs", unbounded=True)
 
 
-def _at_file(invocation: "Invocation", form: str, field: Field) -> None:
+def _at_file(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record the file of `@file`, `name=@file` or `name=<file`."""
     text = field.text
     at = 0 if text.startswith("@") else max(text.find("=@"), text.find("=<"))
@@ -196,7 +194,7 @@ def _at_file(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.file("read", field._replace(text=named))
 
 
-def _keyed(invocation: "Invocation", form: str, field: Field) -> None:
+def _keyed(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record `key=value`, where some keys name files."""
     wanted = dict(key.split("=", 1) for key in form.split(","))
     name, equals, value = field.text.partition("=")
@@ -206,13 +204,13 @@ def _keyed(invocation: "Invocation", form: str, field: Field) -> None:
         apply_role(invocation, wanted[name], field._replace(text=value))
 
 
-def _name(invocation: "Invocation", form: str, field: Field) -> None:
+def _name(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a part of a file name, which must not lead to another directory."""
     if field.kind != "exact" or "/" in field.text or field.text == "..":
         invocation.trace.doubt(field.source, "it is put into file names, and may lead elsewhere")
 
 
-def _prefix(invocation: "Invocation", form: str, field: Field) -> None:
+def _prefix(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a prefix of file names: the files are in its directory."""
     if field.kind != "exact" or field.text.rstrip("/") != field.text or field.text in (".", ".."):
         invocation.trace.doubt(field.source, "it is the start of file names that are not known before it runs")
@@ -220,7 +218,7 @@ def _prefix(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.file("write", field._replace(text=f"{field.text}*", kind="pattern"))
 
 
-def _report(invocation: "Invocation", form: str, field: Field) -> None:
+def _report(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record `kind:file`, a report; without a file it has a default name in the directory."""
     kind, _, name = field.text.partition(":")
     if field.kind != "exact" or not re.fullmatch(form, kind):
@@ -229,7 +227,7 @@ def _report(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.file("write", field._replace(text=name))
 
 
-def _suffix(invocation: "Invocation", form: str, field: Field) -> None:
+def _suffix(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record the suffix of the backup of an overwritten file."""
     if field.kind != "exact" or not field.text or "/" in field.text:
         reason = f"{invocation.program.name} may put the old file elsewhere"
@@ -238,7 +236,7 @@ def _suffix(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.suffix = field.text
 
 
-def _packed(invocation: "Invocation", form: str, field: Field) -> None:
+def _packed(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a file that is compressed or decompressed: the result has its name without the suffix.
 
     A suffix begins with a dot; for gzip, `-gz`, `-z` and `_z` are suffixes too.
@@ -252,7 +250,7 @@ def _packed(invocation: "Invocation", form: str, field: Field) -> None:
                 invocation.file("write", field._replace(text=name, kind="exact"))
 
 
-def _unpack(invocation: "Invocation", form: str, field: Field) -> None:
+def _unpack(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a directory in which an archive is unpacked: any file there may be written."""
     trace = invocation.trace
     before, trace.spreads = trace.spreads, not invocation.looks
@@ -263,7 +261,7 @@ def _unpack(invocation: "Invocation", form: str, field: Field) -> None:
     trace.spreads = before
 
 
-def _letters(invocation: "Invocation", form: str, field: Field) -> None:
+def _letters(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a word of options without a dash: one letter of the form unpacks, another one is not judged.
 
     Any other word is a file.
@@ -279,13 +277,13 @@ def _letters(invocation: "Invocation", form: str, field: Field) -> None:
         _unpack(invocation, form, Field(".", "exact", invocation.program.name))
 
 
-def _script(invocation: "Invocation", form: str, field: Field) -> None:
+def _script(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a file of code in an embedded language. Text would be judged, but the content of files is not read."""
     invocation.file("read", field)
     _opaque(invocation, form, field)
 
 
-def _started(invocation: "Invocation", form: str, field: Field) -> None:
+def _started(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a program of the project's packages that is started by its name."""
     if _is_stream(field):
         _code(invocation, form, field)
@@ -296,7 +294,7 @@ def _started(invocation: "Invocation", form: str, field: Field) -> None:
     revision(invocation, form, field)
 
 
-def _argument(invocation: "Invocation", form: str, field: Field) -> None:
+def _argument(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a word that is passed to code, or to a program without a table.
 
     With the form `edit`, the file that the word names may be changed.
@@ -307,7 +305,7 @@ def _argument(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.evaluator.files_of_tool((field,), invocation.cwd)
 
 
-def _located(invocation: "Invocation", form: str, field: Field) -> None:
+def _located(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a file, or a module by its URL, which is fetched."""
     if _SCHEME.match(field.text):
         invocation.trace.doubt(field.source, "it is fetched from a host that the command does not name")
@@ -315,14 +313,14 @@ def _located(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.file(form, field)
 
 
-def _globs(invocation: "Invocation", form: str, field: Field) -> None:
+def _globs(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record files that the program itself finds by a glob, with syntax that no shell has."""
     if re.search(r"[{}!()|*?\[]", field.text) and re.search(r"\.\.|\A[^\w.]*[/~]", field.text):
         invocation.trace.doubt(field.source, "a pattern that may lead elsewhere")
     invocation.file(form, field)
 
 
-def _configured(invocation: "Invocation", form: str, field: Field) -> None:
+def _configured(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a file of settings; a setting in its place could contain anything."""
     if "=" in field.text or field.text[:1] in ("{", "["):
         invocation.trace.doubt(field.source, f"a setting of {invocation.program.name} that is not known here")
@@ -330,7 +328,7 @@ def _configured(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.file("read", field)
 
 
-def _source(invocation: "Invocation", form: str, field: Field) -> None:
+def _source(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a file that is read and often run; `@file` would be a file with further options."""
     if field.text[:1] in ("@", "{", "["):
         invocation.trace.doubt(field.source, "a file of further options, or several files", unbounded=True)
@@ -345,13 +343,13 @@ def _source(invocation: "Invocation", form: str, field: Field) -> None:
     invocation.file("read", field)
 
 
-def _compiled(invocation: "Invocation", form: str, field: Field) -> None:
+def _compiled(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a source file that a compiler reads: like project code, it can include files and run code."""
     _source(invocation, form, field)
     invocation.evaluator.record_code()
 
 
-def _test(invocation: "Invocation", form: str, field: Field) -> None:
+def _test(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a file of tests, possibly with names of tests: it is run."""
     named = field._replace(text=field.text.partition("::")[0])
     _source(invocation, form, named)
@@ -360,7 +358,7 @@ def _test(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.evaluator.changes.run(resolved.path, field.source)
 
 
-def record_package(invocation: "Invocation", form: str, field: Field) -> None:
+def record_package(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a package: a name is data, a path is project code, a URL is contacted.
 
     With a form, the package is installed on the machine by that package manager.
@@ -382,22 +380,22 @@ def record_package(invocation: "Invocation", form: str, field: Field) -> None:
         record_installed(invocation, form, package["name"], field.source)
 
 
-def _go_package(invocation: "Invocation", form: str, field: Field) -> None:
+def _go_package(invocation: ProgramCall, form: str, field: Field) -> None:
     if field.kind != "exact" or field.text.startswith((".", "/")):
         invocation.file("read", field._replace(text=field.text.removesuffix("...")))
 
 
-def _paths(invocation: "Invocation", form: str, field: Field) -> None:
+def _paths(invocation: ProgramCall, form: str, field: Field) -> None:
     for text in filter(None, field.text.split(":")):
         invocation.file("read", field._replace(text=text))
 
 
-def _setting(invocation: "Invocation", form: str, field: Field) -> None:
+def _setting(invocation: ProgramCall, form: str, field: Field) -> None:
     if field.kind != "exact" or field.text not in SHELL_SETTINGS:
         invocation.trace.doubt(field.source, "a setting of the shell that is not known here", unbounded=True)
 
 
-def _make_word(invocation: "Invocation", form: str, field: Field) -> None:
+def _make_word(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a make target or setting: its text becomes part of commands, so it must be plain."""
     name, equals, value = field.text.partition("=")
     name = name.strip().rstrip(":?+!").strip()
@@ -415,7 +413,7 @@ def _make_word(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.evaluator.arguments_of_code((field,), invocation.cwd)
 
 
-def _property(invocation: "Invocation", form: str, field: Field) -> None:
+def _property(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record MSBuild properties: some hold commands or import files, others may name files that are written."""
     for text in re.split("[;,]", re.sub(r"\A(?:roperty)?:", "", field.text)):
         name, equals, value = text.partition("=")
@@ -428,28 +426,28 @@ def _property(invocation: "Invocation", form: str, field: Field) -> None:
             invocation.evaluator.files_of_tool(words, invocation.cwd)
 
 
-def _generated(invocation: "Invocation", form: str, field: Field) -> None:
+def _generated(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a directory in which code is generated; settings before it are a doubt."""
     if field.kind == "exact" and not _PLACE.fullmatch(field.text):
         invocation.trace.doubt(field.source, f"{invocation.program.name} takes it in a way that is not known here")
     invocation.file("write", field)
 
 
-def _match(invocation: "Invocation", form: str, field: Field) -> None:
+def _match(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a word that is harmless only if it matches the form."""
     if field.kind != "exact" or len(field.text) > _MAX_MATCHED or not re.fullmatch(form, field.text):
         reason = f"{invocation.program.name} takes it in a way that is not known here"
         invocation.trace.doubt(field.source, reason, unbounded=True)
 
 
-def _host(invocation: "Invocation", form: str, field: Field) -> None:
+def _host(invocation: ProgramCall, form: str, field: Field) -> None:
     if field.kind != "exact":
         invocation.trace.doubt(field.source, "it names a host that is not known before it runs")
     else:
         invocation.trace.contact_host(field.text, field.source)
 
 
-def _url(invocation: "Invocation", form: str, field: Field) -> None:
+def _url(invocation: ProgramCall, form: str, field: Field) -> None:
     text = field.text
     if field.kind != "exact":
         invocation.trace.doubt(field.source, "it names a host that is not known before it runs")
@@ -461,12 +459,12 @@ def _url(invocation: "Invocation", form: str, field: Field) -> None:
         invocation.trace.contact(text, field.source, sends=invocation.sends, bare=True)
 
 
-def _hostpath(invocation: "Invocation", form: str, field: Field) -> None:
+def _hostpath(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record `host:path`, or a local path."""
     _place(invocation, field, local=True)
 
 
-def _remote(invocation: "Invocation", form: str, field: Field) -> None:
+def _remote(invocation: ProgramCall, form: str, field: Field) -> None:
     """Record a remote of git: a URL, `host:path`, a local path, or a name from the configuration of the repository."""
     if field.kind == "exact" and "::" in field.text:
         invocation.trace.doubt(field.source, "a transport that can run commands", unbounded=True)
@@ -474,7 +472,7 @@ def _remote(invocation: "Invocation", form: str, field: Field) -> None:
         _place(invocation, field, local=field.text.startswith((".", "/", "~")) or "/" in field.text, bundles=True)
 
 
-def _place(invocation: "Invocation", field: Field, *, local: bool, bundles: bool = False) -> None:
+def _place(invocation: ProgramCall, field: Field, *, local: bool, bundles: bool = False) -> None:
     trace, text = invocation.trace, field.text
     if field.kind != "exact":
         trace.doubt(field.source, "it names a place that is not known before it runs")

@@ -4,12 +4,10 @@ The whole script is parsed, so that a letter in an expression or a text is not t
 """
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.state import Field
-
-if TYPE_CHECKING:
-    from remit.policy.shell.invoke import Invocation
 
 __all__ = ["judge_sed"]
 
@@ -26,7 +24,7 @@ _CONTINUED: Final = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 class _Sed:
     """Parses a script in one pass. `at` is the position, `text` the script."""
 
-    def __init__(self, invocation: "Invocation", text: str, source: str) -> None:
+    def __init__(self, invocation: ProgramCall, text: str, source: str) -> None:
         self.invocation = invocation
         self.text = text
         self.at = 0
@@ -164,7 +162,7 @@ class _Sed:
         return True
 
 
-def judge_sed(invocation: "Invocation", text: str, source: str) -> None:
+def judge_sed(invocation: ProgramCall, text: str, source: str) -> None:
     """Record the files and commands of a sed script; an empty one may be the value of `-i` on BSD."""
     if len(text) > _MAX_SCRIPT:
         invocation.trace.doubt(source, "a sed script that is too long to analyse", unbounded=True)

@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.programs import Program, parse_arguments
 from remit.policy.shell.roles import apply_role
 from remit.policy.shell.state import Field
-
-if TYPE_CHECKING:
-    from remit.policy.shell.invoke import Invocation
 
 __all__ = ["judge_tar"]
 
@@ -61,7 +59,7 @@ _RENAMES: Final = frozenset("-P --absolute-names --transform --xform".split())
 class _Tar:
     """One tar command. `bases` are the directories that names may be relative to, in order."""
 
-    def __init__(self, invocation: "Invocation", fields: Sequence[Field]) -> None:
+    def __init__(self, invocation: ProgramCall, fields: Sequence[Field]) -> None:
         self.invocation = invocation
         self.trace = invocation.trace
         self.fields = fields
@@ -142,6 +140,6 @@ def _dashed(fields: Sequence[Field]) -> list[Field]:
     return [*options, *ahead]
 
 
-def judge_tar(invocation: "Invocation", fields: Sequence[Field]) -> None:
+def judge_tar(invocation: ProgramCall, fields: Sequence[Field]) -> None:
     """Judge the words of tar."""
     _Tar(invocation, fields).judge()

@@ -5,15 +5,13 @@ name is not known could be any variable, so it is a doubt.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
+from remit.policy.shell.context import Builtin, Evaluator
 from remit.policy.shell.environment import is_steering, judge_calculation, judge_export, judge_setting
 from remit.policy.shell.expand import arithmetic_settings
 from remit.policy.shell.state import NUMBER, Field, Outcome, Output, ShellState, Unknown, Value, as_arguments
-
-if TYPE_CHECKING:
-    from remit.policy.shell.commands import CommandEvaluator
 
 __all__ = ["NAME", "SHELL_SETTINGS", "VARIABLE_BUILTINS", "outcome_of"]
 
@@ -40,10 +38,10 @@ def outcome_of(*states: ShellState, output: Output = _NOTHING) -> Outcome:
     return Outcome(states, states, output)
 
 
-def _make_declaration(builtin: str) -> "Callable[[CommandEvaluator, ShellState, Sequence[Field]], Outcome]":
+def _make_declaration(builtin: str) -> Builtin:
     """Return the builtin `export`, `declare`, `local`, `readonly` or `typeset`."""
 
-    def declare(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+    def declare(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
         flags = "".join(field.text[1:] for field in fields if field.kind == "exact" and _FLAGS.match(field.text))
         names = [field for field in fields if field.kind != "exact" or not _FLAGS.match(field.text)]
         if set(flags) - set(_KNOWN_FLAGS) or ("f" in flags and names):
@@ -75,14 +73,14 @@ def _make_declaration(builtin: str) -> "Callable[[CommandEvaluator, ShellState, 
     return declare
 
 
-def _record_export(evaluator: "CommandEvaluator", state: ShellState, name: str, source: str, *, exports: bool) -> None:
+def _record_export(evaluator: Evaluator, state: ShellState, name: str, source: str, *, exports: bool) -> None:
     """Record the files that a variable names, if a declaration exports it."""
     value = state.variables.get(name)
     if exports and isinstance(value, str):
         judge_export(evaluator, name, value, state.cwd, source)
 
 
-def _declare_variable(evaluator: "CommandEvaluator", state: ShellState, field: Field) -> ShellState:
+def _declare_variable(evaluator: Evaluator, state: ShellState, field: Field) -> ShellState:
     assigned = _ASSIGNED.match(field.text)
     if assigned:
         known = field.kind == "exact" and not assigned[2] and "~" not in assigned[3][:1] and ":~" not in assigned[3]
@@ -96,7 +94,7 @@ def _declare_variable(evaluator: "CommandEvaluator", state: ShellState, field: F
     return state
 
 
-def _unset(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _unset(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     functions = dict(state.functions)
     chosen = fields[0].text if fields and fields[0].text in ("-f", "-v") else ""
     for field in fields[1:] if chosen else fields:
@@ -114,7 +112,7 @@ def _unset(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fi
     return outcome_of(state._replace(functions=functions))
 
 
-def _read(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _read(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     value: Value = Unknown("any", "", "read")
     given = state.stdin
     if given is not None and len(given.below) == 1 and given.cwd == state.cwd and evaluator.is_plain(given):
@@ -156,7 +154,7 @@ def _reads_pieces(fields: Sequence[Field]) -> bool:
     return False
 
 
-def _set(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _set(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     ahead = list(fields)
     while ahead:
         field = ahead.pop(0)
@@ -177,7 +175,7 @@ def _set(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fiel
     return outcome_of(state)
 
 
-def _shift(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _shift(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     count = int(fields[0].text) if fields and re.fullmatch(r"[0-9]{1,3}", fields[0].text) else 1
     known = state.arguments is not None and (not fields or (fields[0].kind == "exact" and not fields[0].text[3:]))
     shifted = state._replace(arguments=state.arguments[count:] if known and state.arguments is not None else None)
@@ -185,7 +183,7 @@ def _shift(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fi
     return outcome_of(shifted, state)
 
 
-def _let(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _let(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     for field in fields:
         if field.kind != "exact" or not re.fullmatch(r"[A-Za-z0-9_+*/%<>=!&|^~ ()-]*", field.text):
             evaluator.trace.doubt(field.source, "arithmetic on a value that may hold commands", unbounded=True)
@@ -202,7 +200,7 @@ def _let(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Fiel
     return outcome_of(state)
 
 
-def _printf(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _printf(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     if fields and fields[0].kind == "exact" and fields[0].text == "--":
         return outcome_of(state, output=Output(_printed(fields[1:])))
     first = fields[0] if fields else Field("", "exact", "printf")
@@ -228,7 +226,7 @@ def _printed(fields: Sequence[Field]) -> str | None:
     return plain if "%" not in form and "\\" not in plain and not rest else None
 
 
-def _mapfile(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _mapfile(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     ahead = list(fields)
     name = "MAPFILE"
     while ahead:
@@ -244,7 +242,7 @@ def _mapfile(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[
     return outcome_of(state.with_variable(name, Unknown("any", "", "mapfile")))
 
 
-def _getopts(evaluator: "CommandEvaluator", state: ShellState, fields: Sequence[Field]) -> Outcome:
+def _getopts(evaluator: Evaluator, state: ShellState, fields: Sequence[Field]) -> Outcome:
     for name in [*(field.text for field in fields[1:2]), "OPTARG", "OPTIND"]:
         state = state.with_variable(name, Unknown("any", "", "getopts"))
     for field in fields[:2]:

@@ -2,13 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.programs import Program, parse_arguments
 from remit.policy.shell.state import Field, Output
-
-if TYPE_CHECKING:
-    from remit.policy.shell.invoke import Invocation
 
 __all__ = ["judge_xargs"]
 
@@ -27,7 +25,7 @@ _XARGS: Final = Program(
 _APART: Final = frozenset("-n --max-args -L --max-lines -P --max-procs -s --max-chars".split())
 
 
-def judge_xargs(invocation: "Invocation", fields: Sequence[Field]) -> None:
+def judge_xargs(invocation: ProgramCall, fields: Sequence[Field]) -> None:
     """Judge the words of xargs."""
     arguments = parse_arguments(_XARGS, fields)
     for field in arguments.unknown:
@@ -62,7 +60,7 @@ def _placed(field: Field, mark: str, item: Field) -> Field:
     return Field(field.text.partition(mark)[0], "unknown", field.source)
 
 
-def _items(invocation: "Invocation", given: dict[str, Field | None], *, lines: bool) -> list[Field]:
+def _items(invocation: ProgramCall, given: dict[str, Field | None], *, lines: bool) -> list[Field]:
     """Return the words that xargs reads: exact ones, paths below a directory, or unknown."""
     unknown = [Field("", "unknown", "xargs", splits=True)]
     source = invocation.state.stdin
