@@ -11,8 +11,8 @@ from typing import Final
 
 from remit.errors import ShellUnparsed
 from remit.policy.files import Files, join, refuse_text
-from remit.policy.shell.environment import is_steering
 from remit.policy.shell.grammar import parse_script
+from remit.policy.shell.settings import is_steering
 from remit.policy.shell.syntax import (
     AndOr,
     Arithmetic,

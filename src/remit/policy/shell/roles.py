@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from remit.policy.shell.context import ProgramCall
-from remit.policy.shell.environment import is_plain_setting, judge_variable, takes_options
+from remit.policy.shell.environment import judge_variable
 from remit.policy.shell.git import (
     git_key,
     listed,
@@ -34,8 +34,8 @@ from remit.policy.shell.machine import (
     record_installed,
     resource,
 )
+from remit.policy.shell.settings import SHELL_SETTINGS, is_plain_setting, takes_options
 from remit.policy.shell.state import Field, Output, as_arguments
-from remit.policy.shell.variables import SHELL_SETTINGS
 from remit.policy.trace import VERBS
 
 __all__ = ["CODE_ROLES", "ROLES", "RoleHandler", "apply_role", "record_package", "run_text"]

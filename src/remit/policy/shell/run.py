@@ -13,13 +13,14 @@ from remit.policy.files import TextFiles
 from remit.policy.shell.builtins import BUILTINS
 from remit.policy.shell.commands import CommandEvaluator, can_fail
 from remit.policy.shell.downloads import RUNS_DOWNLOAD, UNKNOWN_PLACE
-from remit.policy.shell.environment import is_steering, judge_calculation
+from remit.policy.shell.environment import judge_calculation
 from remit.policy.shell.expand import arithmetic_settings, calculation
 from remit.policy.shell.grammar import parse_script
 from remit.policy.shell.invoke import Invocation
 from remit.policy.shell.languages import LANGUAGES
 from remit.policy.shell.programs import Program
 from remit.policy.shell.recorder import TOO_MUCH, matches_parent
+from remit.policy.shell.settings import is_steering
 from remit.policy.shell.state import (
     LAST_JOB,
     NUMBER,

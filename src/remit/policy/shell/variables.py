@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from remit.policy.shell.context import Builtin, Evaluator
-from remit.policy.shell.environment import is_steering, judge_calculation, judge_export, judge_setting
+from remit.policy.shell.environment import judge_calculation, judge_export, judge_setting
 from remit.policy.shell.expand import arithmetic_settings
+from remit.policy.shell.settings import NAME, SHELL_SETTINGS, is_steering
 from remit.policy.shell.state import NUMBER, Field, Outcome, Output, ShellState, Unknown, Value, as_arguments
 
-__all__ = ["NAME", "SHELL_SETTINGS", "VARIABLE_BUILTINS", "outcome_of"]
+__all__ = ["VARIABLE_BUILTINS", "outcome_of"]
 
-NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-SHELL_SETTINGS: Final = frozenset("errexit nounset pipefail xtrace verbose noclobber noglob".split())
 _ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)\Z", re.DOTALL)
 _SET_LETTERS: Final = frozenset("abefhnuvxCET")
 _READ_FLAGS: Final = re.compile(r"-[ers]*[adinNptu]?\Z")
