@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from remit.policy.files import LocalFiles, without_dots
+from remit.policy.shell.handlers import judge_words
 from remit.policy.shell.run import ScriptEvaluator
 from remit.policy.shell.state import Field, Outcome, ShellState
 from remit.policy.trace import Trace
@@ -105,7 +106,7 @@ class Recording(ScriptEvaluator):
     """A run that notes the words of every program instead of judging them."""
 
     def __init__(self, trace: Trace) -> None:
-        super().__init__(trace)
+        super().__init__(trace, judge_words)
         self.seen: list[Seen] = []
 
     def _run_program(self, name: Field, rest: Sequence[Field], world: ShellState) -> Outcome:

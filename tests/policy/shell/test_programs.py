@@ -14,7 +14,7 @@ from remit.policy.decide import Decision
 from remit.policy.files import LocalFiles
 from remit.policy.machine import split_machine
 from remit.policy.shell.builtins import BUILTINS
-from remit.policy.shell.commands import HANDLERS
+from remit.policy.shell.handlers import HANDLERS
 from remit.policy.shell.languages import LANGUAGES
 from remit.policy.shell.programs import Program, known_program, parse_arguments, program_names, roles
 from remit.policy.shell.roles import ROLES

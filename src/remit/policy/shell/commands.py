@@ -9,14 +9,12 @@ from typing import Final
 from remit.errors import ShellUnparsed
 from remit.policy.call import Effect
 from remit.policy.shell.builtins import BUILTINS
+from remit.policy.shell.context import WordsJudge
 from remit.policy.shell.credentials import exports_credentials
 from remit.policy.shell.downloads import ProgramRun, may_download, place_of
 from remit.policy.shell.environment import judge_setting, judge_variable
 from remit.policy.shell.expand import Expander
-from remit.policy.shell.find import judge_find
-from remit.policy.shell.invoke import Invocation
-from remit.policy.shell.ln import judge_ln
-from remit.policy.shell.programs import Program, known_program
+from remit.policy.shell.programs import known_program
 from remit.policy.shell.recorder import TOO_MUCH, EffectRecorder, is_packaged
 from remit.policy.shell.spawned import SYSTEM_FOLDERS
 from remit.policy.shell.state import (
@@ -35,19 +33,9 @@ from remit.policy.shell.state import (
     restore_stdin,
 )
 from remit.policy.shell.syntax import Assignment, Command, Redirect, Script, Simple, Word
-from remit.policy.shell.tar import judge_tar
-from remit.policy.shell.xargs import judge_xargs
 from remit.policy.trace import Trace
 
-__all__ = ["HANDLERS", "CommandEvaluator", "can_fail"]
-
-# Programs whose words are a language of their own; a table names the function as its `handler`.
-HANDLERS: Final[dict[str, Callable[[Invocation, Sequence[Field]], None]]] = {
-    "find": judge_find,
-    "ln": judge_ln,
-    "tar": judge_tar,
-    "xargs": judge_xargs,
-}
+__all__ = ["CommandEvaluator", "can_fail"]
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _DECLARES: Final = frozenset("export declare local readonly typeset".split())
@@ -98,8 +86,9 @@ _ALSO_PROGRAMS: Final = frozenset(("echo", "printf", "test", "[", "true", "false
 class CommandEvaluator(EffectRecorder):
     """Evaluates commands that are not compound."""
 
-    def __init__(self, trace: Trace, *, symbolic: bool = False) -> None:
+    def __init__(self, trace: Trace, judge_words: WordsJudge, *, symbolic: bool = False) -> None:
         super().__init__(trace, symbolic=symbolic)
+        self._judge_words = judge_words
         self._depth = 0
         # Files that the redirections of the current command write.
         self._redirect_targets: list[str] = []
@@ -460,7 +449,6 @@ class CommandEvaluator(EffectRecorder):
             self._track_downloads(base, rest, state, cwd=state.cwd, is_known=False)
             return same
         self.trace.add(Effect("run", base, name.source))
-        invocation = Invocation(self, state, known)
         self._keeping, self.trace.spreads = base in _KEEP_CONTENT, known.spreads
         before = self.changes.snapshot() if base in _CARRY_CONTENT else None
         removed = len(self.changes.removed)
@@ -469,19 +457,19 @@ class CommandEvaluator(EffectRecorder):
         outer_changed, self.trace.changed = self.trace.changed, []
         if base == "git":
             self.changes.steer(_GIT_CONTROLS, base)
-        self._judge_words(invocation, known, rest)
+        call = self._judge_words(self, state, known, rest)
         self._keeping = self.trace.spreads = False
         if before is not None:
-            self._record_changes(base, rest, before, (state, state._replace(cwd=invocation.cwd)))
+            self._record_changes(base, rest, before, (state, state._replace(cwd=call.cwd)))
         if self.changes.downloads.count or may_download(base, rest):
-            self._track_downloads(base, rest, state, cwd=invocation.cwd, is_known=not known.refusal)
+            self._track_downloads(base, rest, state, cwd=call.cwd, is_known=not known.refusal)
         if not self._keeps_folders(base, rest):
             self.changes.reshape(self.trace.changed)
         self._read |= outer
         self._wrote |= outer_wrote
         self.trace.changed = outer_changed
         after = self.forget_removed_cwd((state,), removed)
-        return Outcome(after, after, invocation.output)
+        return Outcome(after, after, call.output)
 
     def forget_removed_cwd(self, states: tuple[ShellState, ...], removed: int) -> tuple[ShellState, ...]:
         """Return the states, without the working directory if it was removed after the first `removed` removals."""
@@ -492,17 +480,6 @@ class CommandEvaluator(EffectRecorder):
             state._replace(cwd=None) if state.cwd is not None and gone(state.cwd, removed) else state
             for state in states
         )
-
-    def _judge_words(self, invocation: Invocation, known: Program, rest: Sequence[Field]) -> None:
-        if len(rest) == 1 and rest[0].kind == "exact" and rest[0].text == "--version":
-            # It prints its version and does nothing else; the program itself may be project code.
-            if known.runs:
-                self.record_code()
-        elif known.handler:
-            invocation.check_wildcards(known, rest)
-            HANDLERS[known.handler](invocation, rest)
-        else:
-            invocation.judge(known, rest)
 
     def _keeps_folders(self, program: str, fields: Sequence[Field]) -> bool:
         """Return whether a program neither removes directories nor changes their permissions."""

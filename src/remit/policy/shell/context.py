@@ -15,7 +15,7 @@ from remit.policy.shell.programs import Arguments, Program
 from remit.policy.shell.state import Field, Outcome, Output, ShellState
 from remit.policy.trace import Trace
 
-__all__ = ["Builtin", "Evaluator", "ProgramCall"]
+__all__ = ["Builtin", "Evaluator", "ProgramCall", "WordsJudge"]
 
 
 class Evaluator(Protocol):
@@ -145,3 +145,7 @@ class ProgramCall(Protocol):
     def standard_input(self, program: Program) -> None:
         """Judge the content of standard input as code that the program runs."""
         ...
+
+
+# Judges the words of a known program.
+WordsJudge: TypeAlias = Callable[[Evaluator, ShellState, Program, Sequence[Field]], ProgramCall]

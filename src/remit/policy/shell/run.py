@@ -12,10 +12,12 @@ from remit.errors import ShellUnparsed
 from remit.policy.files import TextFiles
 from remit.policy.shell.builtins import BUILTINS
 from remit.policy.shell.commands import CommandEvaluator, can_fail
+from remit.policy.shell.context import WordsJudge
 from remit.policy.shell.downloads import RUNS_DOWNLOAD, UNKNOWN_PLACE
 from remit.policy.shell.environment import judge_calculation
 from remit.policy.shell.expand import arithmetic_settings, calculation
 from remit.policy.shell.grammar import parse_script
+from remit.policy.shell.handlers import judge_words
 from remit.policy.shell.invoke import Invocation
 from remit.policy.shell.languages import LANGUAGES
 from remit.policy.shell.programs import Program
@@ -66,12 +68,12 @@ _MAX_LOOPED: Final = 64
 
 def judge_script(trace: Trace, text: str, cwd: str | None, *, posix: bool = False) -> None:
     """Record the effects of the command line `text`, started in `cwd`."""
-    ScriptEvaluator(trace).judge(text, cwd, posix=posix)
+    ScriptEvaluator(trace, judge_words).judge(text, cwd, posix=posix)
 
 
 def judge_program(trace: Trace, language: str, text: str, cwd: str | None) -> None:
     """Record the effects of a program in an embedded language such as Python or awk."""
-    evaluator = ScriptEvaluator(trace)
+    evaluator = ScriptEvaluator(trace, judge_words)
     invocation = Invocation(evaluator, ShellState(cwd, {}, {}), Program(name=language))
     try:
         LANGUAGES[language](invocation, text, language)
@@ -82,8 +84,8 @@ def judge_program(trace: Trace, language: str, text: str, cwd: str | None) -> No
 class ScriptEvaluator(CommandEvaluator):
     """Evaluates one script."""
 
-    def __init__(self, trace: Trace, *, symbolic: bool = False) -> None:
-        super().__init__(trace, symbolic=symbolic)
+    def __init__(self, trace: Trace, judge_words: WordsJudge, *, symbolic: bool = False) -> None:
+        super().__init__(trace, judge_words, symbolic=symbolic)
         self._error_exempt = 0
         # Ids of the scripts that were evaluated. Substitutions that were not reached are evaluated at the end.
         self._evaluated: set[int] = set()
@@ -122,7 +124,7 @@ class ScriptEvaluator(CommandEvaluator):
         files = TextFiles()
         files.home = self.trace.files.home
         trace = Trace(files)
-        ScriptEvaluator(trace, symbolic=True).judge(text, cwd or UNKNOWN_PLACE, posix=posix)
+        ScriptEvaluator(trace, self._judge_words, symbolic=True).judge(text, cwd or UNKNOWN_PLACE, posix=posix)
         for doubt in trace.doubts:
             if doubt.reason.startswith(RUNS_DOWNLOAD):
                 self.trace.doubt(doubt.word, doubt.reason, unbounded=True)
