@@ -24,7 +24,7 @@ from remit.errors import FieldInvalid, quote
 from remit.policy.call import Effect, SpawnedProgram
 from remit.policy.files import join, refuse_text, without_dots
 from remit.policy.machine import ANY, split_machine
-from remit.policy.shell.spawned import SYSTEM_FOLDERS
+from remit.policy.spawned import SYSTEM_FOLDERS
 from remit.policy.urls import is_public_host, parse_url
 
 __all__ = [

@@ -15,7 +15,7 @@ from remit.claims.types import SideEffectClass
 from remit.policy.call import Doubt, Effect, Verb
 from remit.policy.files import Files, LimitedFiles, ResolvedPath, Survey, join, locate, refuse_text, without_dots
 from remit.policy.machine import machine_resource
-from remit.policy.shell.spawned import SpawnedPrograms
+from remit.policy.spawned import SpawnedPrograms
 from remit.policy.urls import Url, parse_host, parse_url, read_url
 
 __all__ = ["VERBS", "Trace"]

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from remit.policy.field import Field
 from remit.policy.shell.expand import Expander, arithmetic_names
 from remit.policy.shell.grammar import parse_script
-from remit.policy.shell.state import NUMBER, Field, Output, ShellState, Unknown, Value
+from remit.policy.shell.state import NUMBER, Output, ShellState, Unknown, Value
 from remit.policy.shell.syntax import Script, Simple
 
 ANY = Unknown("any", "", "$y")

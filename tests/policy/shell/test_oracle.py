@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from remit.policy.shell.state import Field
+from remit.policy.field import Field
 from tests.policy.shell.oracle import Oracle, Ran, Reading, Seen, find_missed, find_shell, make_tree, minimise
 from tests.policy.shell.scripts import Script, is_safe
 from tests.policy.shell.touching import is_contained

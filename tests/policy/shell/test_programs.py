@@ -11,6 +11,7 @@ import pytest
 from msgspec import convert
 
 from remit.policy.decide import Decision
+from remit.policy.field import Field
 from remit.policy.files import LocalFiles
 from remit.policy.machine import split_machine
 from remit.policy.shell.builtins import BUILTINS
@@ -18,7 +19,6 @@ from remit.policy.shell.handlers import HANDLERS
 from remit.policy.shell.languages import LANGUAGES
 from remit.policy.shell.programs import Program, known_program, parse_arguments, program_names, roles
 from remit.policy.shell.roles import ROLES
-from remit.policy.shell.state import Field
 from remit.policy.trace import VERBS
 from remit.policy.urls import parse_url
 from tests.policy.judging import command, touched

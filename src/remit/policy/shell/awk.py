@@ -7,8 +7,9 @@ certain, so that no code can hide in them.
 import re
 from typing import Final, NamedTuple
 
+from remit.policy.field import Field
 from remit.policy.shell.context import ProgramCall
-from remit.policy.shell.state import Field, Output
+from remit.policy.shell.state import Output
 
 __all__ = ["judge_awk"]
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from remit.errors import ShellUnparsed
 from remit.policy.call import Effect
+from remit.policy.field import Field
 from remit.policy.shell.builtins import BUILTINS
 from remit.policy.shell.context import WordsJudge
 from remit.policy.shell.credentials import exports_credentials
@@ -16,12 +17,10 @@ from remit.policy.shell.environment import judge_setting, judge_variable
 from remit.policy.shell.expand import Expander
 from remit.policy.shell.programs import known_program
 from remit.policy.shell.recorder import TOO_MUCH, EffectRecorder, is_packaged
-from remit.policy.shell.spawned import SYSTEM_FOLDERS
 from remit.policy.shell.state import (
     ARRAY,
     CONCURRENT,
     NUMBER,
-    Field,
     Outcome,
     Output,
     ShellState,
@@ -33,6 +32,7 @@ from remit.policy.shell.state import (
     restore_stdin,
 )
 from remit.policy.shell.syntax import Assignment, Command, Redirect, Script, Simple, Word
+from remit.policy.spawned import SYSTEM_FOLDERS
 from remit.policy.trace import Trace
 
 __all__ = ["CommandEvaluator", "can_fail"]

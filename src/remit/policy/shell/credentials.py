@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct, convert
 
+from remit.policy.field import Field
 from remit.policy.shell.downloads import starts_with_words
-from remit.policy.shell.state import Field
 
 __all__ = ["credential_forms", "exports_credentials"]
 

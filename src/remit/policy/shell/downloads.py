@@ -15,8 +15,8 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct, convert
 
+from remit.policy.field import Field
 from remit.policy.files import join, without_dots
-from remit.policy.shell.state import Field
 
 __all__ = [
     "RUNS_DOWNLOAD",

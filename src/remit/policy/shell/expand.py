@@ -10,10 +10,11 @@ from fnmatch import fnmatchcase
 from itertools import takewhile
 from typing import Final
 
+from remit.policy.field import Field
 from remit.policy.shell.braces import MAX_ALTERNATIVES, brace_alternatives, unknown_word
 from remit.policy.shell.pieces import Piece, field_of, is_glob, piece_of
 from remit.policy.shell.settings import is_steering
-from remit.policy.shell.state import CONCURRENT, NUMBER, PLAIN, Field, Output, ShellState, Unknown, Value, as_value
+from remit.policy.shell.state import CONCURRENT, NUMBER, PLAIN, Output, ShellState, Unknown, Value, as_value
 from remit.policy.shell.syntax import (
     Arithmetic,
     Parameter,

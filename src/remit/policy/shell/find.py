@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
+from remit.policy.field import Field
 from remit.policy.files import join
 from remit.policy.shell.context import ProgramCall
-from remit.policy.shell.state import Field, Output
+from remit.policy.shell.state import Output
 
 __all__ = ["judge_find"]
 

@@ -8,9 +8,9 @@ import re
 from typing import Final
 
 from remit.policy.call import Effect
+from remit.policy.field import Field
 from remit.policy.files import ResolvedPath, join
 from remit.policy.shell.context import ProgramCall
-from remit.policy.shell.state import Field
 from remit.policy.trace import VERBS
 
 __all__ = [

@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import structs
 
 from remit.claims.mission import MachineKind
+from remit.policy.field import Field
 from remit.policy.files import ResolvedPath, join
 from remit.policy.machine import split_machine
 from remit.policy.shell.context import Evaluator
@@ -20,7 +21,7 @@ from remit.policy.shell.prints import PRINTS
 from remit.policy.shell.programs import Arguments, Program, known_program, parse_arguments, roles
 from remit.policy.shell.recorder import is_packaged
 from remit.policy.shell.roles import CODE_ROLES, apply_role, run_text
-from remit.policy.shell.state import Field, Output, ShellState
+from remit.policy.shell.state import Output, ShellState
 from remit.policy.trace import VERBS
 
 __all__ = ["Invocation"]

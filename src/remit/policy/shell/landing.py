@@ -7,10 +7,10 @@ target is never one, and the file replaces it.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from remit.policy.field import Field
 from remit.policy.files import ResolvedPath, join, without_dots
 from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.programs import Arguments, Program
-from remit.policy.shell.state import Field
 
 __all__ = ["backup_name", "land", "landing_places"]
 

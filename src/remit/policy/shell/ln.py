@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
+from remit.policy.field import Field
 from remit.policy.files import join
 from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.landing import backup_name, landing_places
 from remit.policy.shell.programs import Program, parse_arguments
-from remit.policy.shell.state import Field
 
 __all__ = ["judge_ln"]
 

@@ -8,8 +8,9 @@ import re
 from typing import Final
 
 from remit.claims.mission import MACHINE_KINDS
+from remit.policy.field import Field
 from remit.policy.shell.context import ProgramCall
-from remit.policy.shell.state import Field, Unknown
+from remit.policy.shell.state import Unknown
 
 __all__ = ["container_path", "database", "image", "inside", "mount", "process_name", "record_installed", "resource"]
 

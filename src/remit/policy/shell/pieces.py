@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from remit.policy.shell.state import Field, Unknown
+from remit.policy.field import Field
+from remit.policy.shell.state import Unknown
 
 __all__ = ["Piece", "field_of", "is_glob", "piece_of"]
 

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 from msgspec import Struct, convert, structs
 
 from remit.claims.types import SideEffectClass
-from remit.policy.shell.state import Field
+from remit.policy.field import Field
 
 __all__ = ["Arguments", "Program", "known_program", "parse_arguments", "program_names", "roles"]
 

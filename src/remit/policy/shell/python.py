@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from remit.policy.field import Field
 from remit.policy.shell.context import ProgramCall
-from remit.policy.shell.state import Field
 
 __all__ = ["judge_python"]
 

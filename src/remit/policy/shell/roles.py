@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from remit.policy.field import Field
 from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.environment import judge_variable
 from remit.policy.shell.git import (
@@ -35,7 +36,7 @@ from remit.policy.shell.machine import (
     resource,
 )
 from remit.policy.shell.settings import SHELL_SETTINGS, is_plain_setting, takes_options
-from remit.policy.shell.state import Field, Output, as_arguments
+from remit.policy.shell.state import Output, as_arguments
 from remit.policy.trace import VERBS
 
 __all__ = ["CODE_ROLES", "ROLES", "RoleHandler", "apply_role", "record_package", "run_text"]

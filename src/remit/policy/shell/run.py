@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from remit.errors import ShellUnparsed
+from remit.policy.field import Field
 from remit.policy.files import TextFiles
 from remit.policy.shell.builtins import BUILTINS
 from remit.policy.shell.commands import CommandEvaluator, can_fail
@@ -26,7 +27,6 @@ from remit.policy.shell.settings import is_steering
 from remit.policy.shell.state import (
     LAST_JOB,
     NUMBER,
-    Field,
     Outcome,
     Output,
     ShellState,

@@ -6,8 +6,8 @@ The whole script is parsed, so that a letter in an expression or a text is not t
 import re
 from typing import Final
 
+from remit.policy.field import Field
 from remit.policy.shell.context import ProgramCall
-from remit.policy.shell.state import Field
 
 __all__ = ["judge_sed"]
 

@@ -4,9 +4,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from remit.policy.field import Field
 from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.programs import Program, parse_arguments
-from remit.policy.shell.state import Field, Output
+from remit.policy.shell.state import Output
 
 __all__ = ["judge_xargs"]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 from remit.policy.call import STOPPERS, SpawnedProgram
+from remit.policy.field import Field
 from remit.policy.files import LimitedFiles, join, without_dots
-from remit.policy.shell.state import Field
 
 __all__ = ["SYSTEM_FOLDERS", "SpawnedPrograms"]
 
