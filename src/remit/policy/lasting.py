@@ -11,9 +11,8 @@ from typing import Final
 
 from remit.errors import ShellUnparsed
 from remit.policy.files import Files, join, refuse_text
-from remit.policy.shell.grammar import parse_script
-from remit.policy.shell.settings import is_steering
-from remit.policy.shell.syntax import (
+from remit.policy.shell.parse.grammar import parse_script
+from remit.policy.shell.parse.syntax import (
     AndOr,
     Arithmetic,
     ArithmeticCommand,
@@ -30,6 +29,7 @@ from remit.policy.shell.syntax import (
     Text,
     Word,
 )
+from remit.policy.shell.settings import is_steering
 
 __all__ = ["ENTERS_AT_ONCE", "lasting_changes", "leaves_at_once"]
 

@@ -32,9 +32,9 @@ from remit.policy.guess import (
 )
 from remit.policy.lasting import ENTERS_AT_ONCE, lasting_changes, leaves_at_once
 from remit.policy.patches import patched_files
-from remit.policy.shell.braces import expand_braces
+from remit.policy.shell.parse.braces import expand_braces
+from remit.policy.shell.parse.zsh import zsh_differences
 from remit.policy.shell.run import judge_program, judge_script
-from remit.policy.shell.zsh import zsh_differences
 from remit.policy.sql import judge_sql
 from remit.policy.steering import mark_steering
 from remit.policy.trace import VERBS, Trace

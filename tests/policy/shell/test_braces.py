@@ -2,8 +2,8 @@
 
 import pytest
 
-from remit.policy.shell.braces import MAX_ALTERNATIVES, brace_alternatives, expand_braces
-from remit.policy.shell.syntax import Parameter, Text
+from remit.policy.shell.parse.braces import MAX_ALTERNATIVES, brace_alternatives, expand_braces
+from remit.policy.shell.parse.syntax import Parameter, Text
 from tests.policy.judging import command, touched
 
 

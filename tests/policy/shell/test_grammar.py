@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.errors import ShellUnparsed
-from remit.policy.shell.cursor import MAX_COMMANDS, MAX_DEPTH
-from remit.policy.shell.grammar import parse_script
-from remit.policy.shell.syntax import (
+from remit.policy.shell.parse.cursor import MAX_COMMANDS, MAX_DEPTH
+from remit.policy.shell.parse.grammar import parse_script
+from remit.policy.shell.parse.syntax import (
     ArithmeticCommand,
     Case,
     Command,

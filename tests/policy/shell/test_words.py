@@ -3,9 +3,9 @@
 import pytest
 
 from remit.errors import ShellUnparsed
-from remit.policy.shell.cursor import MAX_DEPTH, MAX_LENGTH, MAX_PARTS, MAX_WORDS
-from remit.policy.shell.grammar import parse_script
-from remit.policy.shell.syntax import Arithmetic, Parameter, ProcessSubstitution, Simple, Substitution, Text, Word
+from remit.policy.shell.parse.cursor import MAX_DEPTH, MAX_LENGTH, MAX_PARTS, MAX_WORDS
+from remit.policy.shell.parse.grammar import parse_script
+from remit.policy.shell.parse.syntax import Arithmetic, Parameter, ProcessSubstitution, Simple, Substitution, Text, Word
 
 
 def simple(text: str, *, posix: bool = False) -> Simple:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.policy.shell.zsh import zsh_differences
+from remit.policy.shell.parse.zsh import zsh_differences
 from tests.policy.judging import action, doubted
 from tests.policy.shell.oracle import Ran, Reading, Shell, find_missed, find_shell, make_tree, read_script
 from tests.policy.shell.scripts import Script, build_script, mutate

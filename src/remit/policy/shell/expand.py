@@ -11,11 +11,8 @@ from itertools import takewhile
 from typing import Final
 
 from remit.policy.field import Field
-from remit.policy.shell.braces import MAX_ALTERNATIVES, brace_alternatives, unknown_word
-from remit.policy.shell.pieces import Piece, field_of, is_glob, piece_of
-from remit.policy.shell.settings import is_steering
-from remit.policy.shell.state import CONCURRENT, NUMBER, PLAIN, Output, ShellState, Unknown, Value, as_value
-from remit.policy.shell.syntax import (
+from remit.policy.shell.parse.braces import MAX_ALTERNATIVES, brace_alternatives, unknown_word
+from remit.policy.shell.parse.syntax import (
     Arithmetic,
     Parameter,
     Part,
@@ -25,6 +22,9 @@ from remit.policy.shell.syntax import (
     Text,
     Word,
 )
+from remit.policy.shell.pieces import Piece, field_of, is_glob, piece_of
+from remit.policy.shell.settings import is_steering
+from remit.policy.shell.state import CONCURRENT, NUMBER, PLAIN, Output, ShellState, Unknown, Value, as_value
 
 __all__ = ["Expander", "arithmetic_names", "arithmetic_settings", "calculation"]
 

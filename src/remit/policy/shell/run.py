@@ -17,10 +17,26 @@ from remit.policy.shell.context import WordsJudge
 from remit.policy.shell.downloads import RUNS_DOWNLOAD, UNKNOWN_PLACE
 from remit.policy.shell.environment import judge_calculation
 from remit.policy.shell.expand import arithmetic_settings, calculation
-from remit.policy.shell.grammar import parse_script
 from remit.policy.shell.handlers import judge_words
 from remit.policy.shell.invoke import Invocation
 from remit.policy.shell.languages import LANGUAGES
+from remit.policy.shell.parse.grammar import parse_script
+from remit.policy.shell.parse.syntax import (
+    AndOr,
+    ArithmeticCommand,
+    Case,
+    Command,
+    Condition,
+    For,
+    Function,
+    If,
+    Pipeline,
+    Redirect,
+    Script,
+    Simple,
+    Subshell,
+    While,
+)
 from remit.policy.shell.programs import Program
 from remit.policy.shell.recorder import TOO_MUCH, matches_parent
 from remit.policy.shell.settings import is_steering
@@ -36,22 +52,6 @@ from remit.policy.shell.state import (
     common_state,
     merge_states,
     restore_stdin,
-)
-from remit.policy.shell.syntax import (
-    AndOr,
-    ArithmeticCommand,
-    Case,
-    Command,
-    Condition,
-    For,
-    Function,
-    If,
-    Pipeline,
-    Redirect,
-    Script,
-    Simple,
-    Subshell,
-    While,
 )
 from remit.policy.trace import Trace
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from remit.policy.field import Field
-from remit.policy.shell.syntax import Command
+from remit.policy.shell.parse.syntax import Command
 
 __all__ = [
     "ARRAY",

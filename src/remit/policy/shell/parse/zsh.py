@@ -12,8 +12,8 @@ from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
 from remit.errors import ShellUnparsed
-from remit.policy.shell.grammar import parse_script
-from remit.policy.shell.syntax import (
+from remit.policy.shell.parse.grammar import parse_script
+from remit.policy.shell.parse.syntax import (
     AndOr,
     Arithmetic,
     ArithmeticCommand,

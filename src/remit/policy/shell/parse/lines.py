@@ -4,8 +4,8 @@ import re
 from typing import Final
 
 from remit.errors import quote
-from remit.policy.shell.syntax import Redirect, Text, Word
-from remit.policy.shell.words import Reader
+from remit.policy.shell.parse.syntax import Redirect, Text, Word
+from remit.policy.shell.parse.words import Reader
 
 __all__ = ["accept_word", "expect_word", "read_redirect", "read_redirects", "reserved_ahead", "skip_lines"]
 

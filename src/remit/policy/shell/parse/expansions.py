@@ -8,8 +8,8 @@ from abc import abstractmethod
 from typing import Final
 
 from remit.errors import quote
-from remit.policy.shell.cursor import Cursor
-from remit.policy.shell.syntax import Arithmetic, Parameter, Part, Script, Substitution, Text, Word
+from remit.policy.shell.parse.cursor import Cursor
+from remit.policy.shell.parse.syntax import Arithmetic, Parameter, Part, Script, Substitution, Text, Word
 
 __all__ = ["Expansions"]
 

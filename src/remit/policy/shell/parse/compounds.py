@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from remit.errors import quote
-from remit.policy.shell.lines import accept_word, expect_word, read_redirects, reserved_ahead, skip_lines
-from remit.policy.shell.syntax import (
+from remit.policy.shell.parse.lines import accept_word, expect_word, read_redirects, reserved_ahead, skip_lines
+from remit.policy.shell.parse.syntax import (
     AndOr,
     ArithmeticCommand,
     Case,
@@ -26,7 +26,7 @@ from remit.policy.shell.syntax import (
     While,
     Word,
 )
-from remit.policy.shell.words import Reader
+from remit.policy.shell.parse.words import Reader
 
 __all__ = ["read_compound", "read_function_body"]
 

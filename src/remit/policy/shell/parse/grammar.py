@@ -8,11 +8,11 @@ import re
 from typing import Final, Literal
 
 from remit.errors import ShellUnparsed
-from remit.policy.shell.compounds import read_compound, read_function_body
-from remit.policy.shell.cursor import MAX_LENGTH, Cursor
-from remit.policy.shell.lines import accept_word, read_redirect, reserved_ahead, skip_lines
-from remit.policy.shell.syntax import AndOr, Assignment, Command, Pipeline, Redirect, Script, Simple, Word
-from remit.policy.shell.words import Reader
+from remit.policy.shell.parse.compounds import read_compound, read_function_body
+from remit.policy.shell.parse.cursor import MAX_LENGTH, Cursor
+from remit.policy.shell.parse.lines import accept_word, read_redirect, reserved_ahead, skip_lines
+from remit.policy.shell.parse.syntax import AndOr, Assignment, Command, Pipeline, Redirect, Script, Simple, Word
+from remit.policy.shell.parse.words import Reader
 
 __all__ = ["parse_script"]
 

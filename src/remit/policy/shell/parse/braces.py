@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from remit.policy.shell.syntax import Arithmetic, Parameter, Part, Text, Word
+from remit.policy.shell.parse.syntax import Arithmetic, Parameter, Part, Text, Word
 
 __all__ = ["MAX_ALTERNATIVES", "brace_alternatives", "expand_braces", "unknown_word"]
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from remit.errors import ShellUnparsed
-from remit.policy.shell.cursor import MAX_PARTS
-from remit.policy.shell.expansions import Expansions
-from remit.policy.shell.syntax import Part, ProcessSubstitution, Redirect, Text, Word
+from remit.policy.shell.parse.cursor import MAX_PARTS
+from remit.policy.shell.parse.expansions import Expansions
+from remit.policy.shell.parse.syntax import Part, ProcessSubstitution, Redirect, Text, Word
 
 __all__ = ["Reader"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from remit.errors import ShellUnparsed
-from remit.policy.shell.syntax import Part, Script
+from remit.policy.shell.parse.syntax import Part, Script
 
 __all__ = ["MAX_COMMANDS", "MAX_DEPTH", "MAX_LENGTH", "MAX_PARTS", "MAX_WORDS", "Cursor", "ReadScript"]
 

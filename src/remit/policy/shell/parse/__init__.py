@@ -1,0 +1,1 @@
+"""Reads the text of a script into a syntax tree."""
