@@ -8,7 +8,7 @@ from remit.claims.mission import MACHINE_KINDS
 from remit.policy.call import Effect
 from remit.policy.machine import machine_resource, split_machine
 from remit.policy.scope import build_scope, covers, escape_entry
-from remit.policy.shell.programs import Program, known_program, program_names
+from remit.policy.shell.tables import Program, known_program, program_names
 from tests.policy.judging import BASE, STANDING, applied, command, judged, mission, touched
 
 # A command, and the state of the machine that it uses or changes.

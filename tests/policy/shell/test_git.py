@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from remit.policy.files import LocalFiles
-from remit.policy.shell.programs import Program, known_program
+from remit.policy.shell.tables import Program, known_program
 from tests.policy.judging import BASE, command, touched
 
 # Options of git itself that change neither the repository nor what is done.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from remit.policy.files import LocalFiles
-from remit.policy.shell.programs import Program, known_program, program_names
+from remit.policy.shell.tables import Program, known_program, program_names
 from tests.policy.judging import command, doubted, judged, mission, touched
 
 # Ways to give a text.

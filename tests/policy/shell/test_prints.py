@@ -6,7 +6,7 @@ import pytest
 
 from remit.policy.files import LocalFiles
 from remit.policy.shell.prints import PRINTS
-from remit.policy.shell.programs import known_program
+from remit.policy.shell.tables import known_program
 from tests.policy.judging import command, touched
 
 

@@ -17,8 +17,8 @@ from remit.policy.machine import split_machine
 from remit.policy.shell.builtins import BUILTINS
 from remit.policy.shell.handlers import HANDLERS
 from remit.policy.shell.languages import LANGUAGES
-from remit.policy.shell.programs import Program, known_program, parse_arguments, program_names, roles
 from remit.policy.shell.roles import ROLES
+from remit.policy.shell.tables import Program, known_program, parse_arguments, program_names, roles
 from remit.policy.trace import VERBS
 from remit.policy.urls import parse_url
 from tests.policy.judging import command, touched

@@ -16,7 +16,6 @@ from remit.policy.shell.downloads import ProgramRun, may_download, place_of
 from remit.policy.shell.environment import judge_setting, judge_variable
 from remit.policy.shell.expand import Expander
 from remit.policy.shell.parse.syntax import Assignment, Command, Redirect, Script, Simple, Word
-from remit.policy.shell.programs import known_program
 from remit.policy.shell.recorder import TOO_MUCH, EffectRecorder, is_packaged
 from remit.policy.shell.state import (
     ARRAY,
@@ -32,6 +31,7 @@ from remit.policy.shell.state import (
     merge_states,
     restore_stdin,
 )
+from remit.policy.shell.tables import known_program
 from remit.policy.spawned import SYSTEM_FOLDERS
 from remit.policy.trace import Trace
 

@@ -8,8 +8,8 @@ from remit.policy.shell.context import Evaluator, ProgramCall
 from remit.policy.shell.find import judge_find
 from remit.policy.shell.invoke import Invocation
 from remit.policy.shell.ln import judge_ln
-from remit.policy.shell.programs import Program
 from remit.policy.shell.state import ShellState
+from remit.policy.shell.tables import Program
 from remit.policy.shell.tar import judge_tar
 from remit.policy.shell.xargs import judge_xargs
 

@@ -7,7 +7,7 @@ from remit.policy.field import Field
 from remit.policy.files import join
 from remit.policy.shell.context import ProgramCall
 from remit.policy.shell.landing import backup_name, landing_places
-from remit.policy.shell.programs import Program, parse_arguments
+from remit.policy.shell.tables import Program, parse_arguments
 
 __all__ = ["judge_ln"]
 

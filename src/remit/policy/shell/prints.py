@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from remit.policy.shell.context import ProgramCall
-from remit.policy.shell.programs import Arguments
 from remit.policy.shell.state import Output
+from remit.policy.shell.tables import Arguments
 
 __all__ = ["PRINTS"]
 

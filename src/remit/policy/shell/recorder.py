@@ -15,8 +15,8 @@ from remit.policy.call import Effect
 from remit.policy.field import Field
 from remit.policy.files import ResolvedPath, join, without_dots
 from remit.policy.shell.changes import Changes
-from remit.policy.shell.programs import Program
 from remit.policy.shell.state import Output, ShellState
+from remit.policy.shell.tables import Program
 from remit.policy.trace import Trace
 
 __all__ = ["TOO_MUCH", "EffectRecorder", "is_packaged", "matches_parent"]

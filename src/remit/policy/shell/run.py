@@ -37,7 +37,6 @@ from remit.policy.shell.parse.syntax import (
     Subshell,
     While,
 )
-from remit.policy.shell.programs import Program
 from remit.policy.shell.recorder import TOO_MUCH, matches_parent
 from remit.policy.shell.settings import is_steering
 from remit.policy.shell.state import (
@@ -53,6 +52,7 @@ from remit.policy.shell.state import (
     merge_states,
     restore_stdin,
 )
+from remit.policy.shell.tables import Program
 from remit.policy.trace import Trace
 
 __all__ = ["ScriptEvaluator", "judge_program", "judge_script"]

@@ -6,8 +6,8 @@ from typing import Final
 
 from remit.policy.field import Field
 from remit.policy.shell.context import ProgramCall
-from remit.policy.shell.programs import Program, parse_arguments
 from remit.policy.shell.state import Output
+from remit.policy.shell.tables import Program, parse_arguments
 
 __all__ = ["judge_xargs"]
 
