@@ -6,7 +6,7 @@ from remit.policy.decide import Decision
 from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
 from remit.policy.observation import ObservationEngine
-from remit.policy.shell.credentials import credential_forms
+from remit.policy.shell.evaluate.credentials import credential_forms
 from tests.policy.judging import BASE, command, judged, mission
 
 ENGINES = (ObservationEngine(), NativeEngine())

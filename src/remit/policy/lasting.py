@@ -11,6 +11,7 @@ from typing import Final
 
 from remit.errors import ShellUnparsed
 from remit.policy.files import Files, join, refuse_text
+from remit.policy.shell.evaluate.settings import is_steering
 from remit.policy.shell.parse.grammar import parse_script
 from remit.policy.shell.parse.syntax import (
     AndOr,
@@ -29,7 +30,6 @@ from remit.policy.shell.parse.syntax import (
     Text,
     Word,
 )
-from remit.policy.shell.settings import is_steering
 
 __all__ = ["ENTERS_AT_ONCE", "lasting_changes", "leaves_at_once"]
 

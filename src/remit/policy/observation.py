@@ -17,7 +17,7 @@ from remit.claims.strictjson import JSON
 from remit.policy.call import Action, Doubt, Effect
 from remit.policy.engines import Case, Finding, Remedy
 from remit.policy.evidence import describe, quote_word, redact
-from remit.policy.shell.downloads import RUNS_DOWNLOAD, fetchers
+from remit.policy.shell.evaluate.downloads import RUNS_DOWNLOAD, fetchers
 
 __all__ = ["ObservationEngine"]
 

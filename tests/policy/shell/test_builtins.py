@@ -2,7 +2,7 @@
 
 import pytest
 
-from remit.policy.shell.builtins import BUILTINS
+from remit.policy.shell.evaluate.builtins import BUILTINS
 from tests.policy.judging import command, doubted, touched
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from remit.policy.files import LocalFiles
-from remit.policy.shell.settings import is_steering
+from remit.policy.shell.evaluate.settings import is_steering
 from tests.policy.judging import command, doubted, touched
 
 STEERING = """

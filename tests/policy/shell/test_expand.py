@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import pytest
 
 from remit.policy.field import Field
-from remit.policy.shell.expand import Expander, arithmetic_names
+from remit.policy.shell.evaluate.expand import Expander, arithmetic_names
+from remit.policy.shell.evaluate.state import NUMBER, Output, ShellState, Unknown, Value
 from remit.policy.shell.parse.grammar import parse_script
 from remit.policy.shell.parse.syntax import Script, Simple
-from remit.policy.shell.state import NUMBER, Output, ShellState, Unknown, Value
 
 ANY = Unknown("any", "", "$y")
 BELOW = Unknown("below", "/d", "$(…)", filled=True)

@@ -14,7 +14,7 @@ from remit.policy.decide import Decision
 from remit.policy.field import Field
 from remit.policy.files import LocalFiles
 from remit.policy.machine import split_machine
-from remit.policy.shell.builtins import BUILTINS
+from remit.policy.shell.evaluate.builtins import BUILTINS
 from remit.policy.shell.handlers import HANDLERS
 from remit.policy.shell.languages import LANGUAGES
 from remit.policy.shell.roles import ROLES

@@ -8,8 +8,8 @@ import re
 from typing import Final, NamedTuple
 
 from remit.policy.field import Field
-from remit.policy.shell.context import ProgramCall
-from remit.policy.shell.state import Output
+from remit.policy.shell.evaluate.context import ProgramCall
+from remit.policy.shell.evaluate.state import Output
 
 __all__ = ["judge_awk"]
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from remit.policy.field import Field
 from remit.policy.files import join
-from remit.policy.shell.context import ProgramCall
-from remit.policy.shell.state import Output
+from remit.policy.shell.evaluate.context import ProgramCall
+from remit.policy.shell.evaluate.state import Output
 
 __all__ = ["judge_find"]
 

@@ -10,7 +10,7 @@ from typing import Final
 from remit.policy.call import Effect
 from remit.policy.field import Field
 from remit.policy.files import ResolvedPath, join
-from remit.policy.shell.context import ProgramCall
+from remit.policy.shell.evaluate.context import ProgramCall
 from remit.policy.trace import VERBS
 
 __all__ = [

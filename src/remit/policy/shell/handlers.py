@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from remit.policy.field import Field
-from remit.policy.shell.context import Evaluator, ProgramCall
+from remit.policy.shell.evaluate.context import Evaluator, ProgramCall
+from remit.policy.shell.evaluate.state import ShellState
 from remit.policy.shell.find import judge_find
 from remit.policy.shell.invoke import Invocation
 from remit.policy.shell.ln import judge_ln
-from remit.policy.shell.state import ShellState
 from remit.policy.shell.tables import Program
 from remit.policy.shell.tar import judge_tar
 from remit.policy.shell.xargs import judge_xargs

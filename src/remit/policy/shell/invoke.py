@@ -1,7 +1,7 @@
 """Judges one program by its table: what it would do with its words.
 
 The words are sorted into options and operands, each one is handled by its role (`roles.py`), and the fixed effects of
-the table are added. Commands inside words are evaluated by `run.py`.
+the table are added. Commands inside words are evaluated by `evaluate/script.py`.
 """
 
 import re
@@ -15,12 +15,12 @@ from remit.claims.mission import MachineKind
 from remit.policy.field import Field
 from remit.policy.files import ResolvedPath, join
 from remit.policy.machine import split_machine
-from remit.policy.shell.context import Evaluator
+from remit.policy.shell.evaluate.context import Evaluator
+from remit.policy.shell.evaluate.recorder import is_packaged
+from remit.policy.shell.evaluate.state import Output, ShellState
 from remit.policy.shell.landing import backup_name, land
 from remit.policy.shell.prints import PRINTS
-from remit.policy.shell.recorder import is_packaged
 from remit.policy.shell.roles import CODE_ROLES, apply_role, run_text
-from remit.policy.shell.state import Output, ShellState
 from remit.policy.shell.tables import Arguments, Program, known_program, parse_arguments, roles
 from remit.policy.trace import VERBS
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from remit.policy.field import Field
 from remit.policy.files import ResolvedPath, join, without_dots
-from remit.policy.shell.context import ProgramCall
+from remit.policy.shell.evaluate.context import ProgramCall
 from remit.policy.shell.tables import Arguments, Program
 
 __all__ = ["backup_name", "land", "landing_places"]

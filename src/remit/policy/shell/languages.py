@@ -10,7 +10,7 @@ from typing import Final
 
 from remit.policy.field import Field
 from remit.policy.shell.awk import judge_awk
-from remit.policy.shell.context import ProgramCall
+from remit.policy.shell.evaluate.context import ProgramCall
 from remit.policy.shell.python import judge_python
 from remit.policy.shell.sed import judge_sed
 from remit.policy.sql import judge_sql, leaves_database, without_shown

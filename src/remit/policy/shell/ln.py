@@ -5,7 +5,7 @@ from typing import Final
 
 from remit.policy.field import Field
 from remit.policy.files import join
-from remit.policy.shell.context import ProgramCall
+from remit.policy.shell.evaluate.context import ProgramCall
 from remit.policy.shell.landing import backup_name, landing_places
 from remit.policy.shell.tables import Program, parse_arguments
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from remit.claims.mission import MACHINE_KINDS
 from remit.policy.field import Field
-from remit.policy.shell.context import ProgramCall
-from remit.policy.shell.state import Unknown
+from remit.policy.shell.evaluate.context import ProgramCall
+from remit.policy.shell.evaluate.state import Unknown
 
 __all__ = ["container_path", "database", "image", "inside", "mount", "process_name", "record_installed", "resource"]
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from remit.policy.shell.context import ProgramCall
-from remit.policy.shell.state import Output
+from remit.policy.shell.evaluate.context import ProgramCall
+from remit.policy.shell.evaluate.state import Output
 from remit.policy.shell.tables import Arguments
 
 __all__ = ["PRINTS"]

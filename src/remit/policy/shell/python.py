@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from remit.policy.field import Field
-from remit.policy.shell.context import ProgramCall
+from remit.policy.shell.evaluate.context import ProgramCall
 
 __all__ = ["judge_python"]
 

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from remit.policy.field import Field
-from remit.policy.shell.context import ProgramCall
-from remit.policy.shell.environment import judge_variable
+from remit.policy.shell.evaluate.context import ProgramCall
+from remit.policy.shell.evaluate.environment import judge_variable
+from remit.policy.shell.evaluate.settings import SHELL_SETTINGS, is_plain_setting, takes_options
+from remit.policy.shell.evaluate.state import Output, as_arguments
 from remit.policy.shell.git import (
     git_key,
     listed,
@@ -35,8 +37,6 @@ from remit.policy.shell.machine import (
     record_installed,
     resource,
 )
-from remit.policy.shell.settings import SHELL_SETTINGS, is_plain_setting, takes_options
-from remit.policy.shell.state import Output, as_arguments
 from remit.policy.trace import VERBS
 
 __all__ = ["CODE_ROLES", "ROLES", "RoleHandler", "apply_role", "record_package", "run_text"]

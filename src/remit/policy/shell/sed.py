@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from remit.policy.field import Field
-from remit.policy.shell.context import ProgramCall
+from remit.policy.shell.evaluate.context import ProgramCall
 
 __all__ = ["judge_sed"]
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from remit.policy.field import Field
-from remit.policy.shell.context import ProgramCall
+from remit.policy.shell.evaluate.context import ProgramCall
 from remit.policy.shell.roles import apply_role
 from remit.policy.shell.tables import Program, parse_arguments
 

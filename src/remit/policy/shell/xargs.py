@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from remit.policy.field import Field
-from remit.policy.shell.context import ProgramCall
-from remit.policy.shell.state import Output
+from remit.policy.shell.evaluate.context import ProgramCall
+from remit.policy.shell.evaluate.state import Output
 from remit.policy.shell.tables import Program, parse_arguments
 
 __all__ = ["judge_xargs"]

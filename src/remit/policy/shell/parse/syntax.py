@@ -1,7 +1,7 @@
 """The syntax tree of a shell script.
 
 Words keep their quoting until they are expanded, because quoting decides what is split, matched or taken for an option.
-`words.py` and `grammar.py` parse text into these types, `run.py` evaluates them.
+`words.py` and `grammar.py` parse text into these types, `evaluate/script.py` evaluates them.
 """
 
 from collections.abc import Sequence

@@ -10,7 +10,7 @@ from typing import Final
 
 from remit.policy.call import Effect
 from remit.policy.files import LimitedFiles, without_dots
-from remit.policy.shell.downloads import RUNS_DOWNLOAD, UNKNOWN_PLACE, Downloads
+from remit.policy.shell.evaluate.downloads import RUNS_DOWNLOAD, UNKNOWN_PLACE, Downloads
 from remit.policy.trace import Trace
 
 __all__ = ["Changes"]

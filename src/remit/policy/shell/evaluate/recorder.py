@@ -14,8 +14,8 @@ from remit.errors import ShellUnparsed
 from remit.policy.call import Effect
 from remit.policy.field import Field
 from remit.policy.files import ResolvedPath, join, without_dots
-from remit.policy.shell.changes import Changes
-from remit.policy.shell.state import Output, ShellState
+from remit.policy.shell.evaluate.changes import Changes
+from remit.policy.shell.evaluate.state import Output, ShellState
 from remit.policy.shell.tables import Program
 from remit.policy.trace import Trace
 

@@ -72,7 +72,9 @@ class _Tables(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _tables() -> _Tables:
-    given = tomllib.loads(package_files("remit.policy.shell").joinpath("downloads.toml").read_text(encoding="utf-8"))
+    given = tomllib.loads(
+        package_files("remit.policy.shell.evaluate").joinpath("downloads.toml").read_text(encoding="utf-8")
+    )
     fetches: dict[str, tuple[_Fetch, ...]] = {}
     for fetch in convert(given["fetch"], list[_Fetch]):
         for program in fetch.programs:

@@ -9,8 +9,8 @@ from typing import Final
 
 from remit.policy.call import Effect
 from remit.policy.field import Field
-from remit.policy.shell.context import Evaluator
-from remit.policy.shell.settings import SEARCH_PATHS, is_plain_setting, is_steering
+from remit.policy.shell.evaluate.context import Evaluator
+from remit.policy.shell.evaluate.settings import SEARCH_PATHS, is_plain_setting, is_steering
 
 __all__ = ["judge_calculation", "judge_export", "judge_setting", "judge_variable"]
 

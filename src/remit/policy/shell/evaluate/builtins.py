@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from remit.policy.field import Field
 from remit.policy.files import join, refuse_text, without_dots
-from remit.policy.shell.context import Builtin, Evaluator
-from remit.policy.shell.downloads import place_of
-from remit.policy.shell.processes import judge_kill
-from remit.policy.shell.settings import NAME
-from remit.policy.shell.state import Outcome, Output, ShellState, Unknown, Value
-from remit.policy.shell.variables import VARIABLE_BUILTINS, outcome_of
+from remit.policy.shell.evaluate.context import Builtin, Evaluator
+from remit.policy.shell.evaluate.downloads import place_of
+from remit.policy.shell.evaluate.processes import judge_kill
+from remit.policy.shell.evaluate.settings import NAME
+from remit.policy.shell.evaluate.state import Outcome, Output, ShellState, Unknown, Value
+from remit.policy.shell.evaluate.variables import VARIABLE_BUILTINS, outcome_of
 
 __all__ = ["BUILTINS"]
 

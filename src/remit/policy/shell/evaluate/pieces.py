@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from remit.policy.field import Field
-from remit.policy.shell.state import Unknown
+from remit.policy.shell.evaluate.state import Unknown
 
 __all__ = ["Piece", "field_of", "is_glob", "piece_of"]
 

@@ -9,15 +9,14 @@ from typing import Final
 from remit.errors import ShellUnparsed
 from remit.policy.call import Effect
 from remit.policy.field import Field
-from remit.policy.shell.builtins import BUILTINS
-from remit.policy.shell.context import WordsJudge
-from remit.policy.shell.credentials import exports_credentials
-from remit.policy.shell.downloads import ProgramRun, may_download, place_of
-from remit.policy.shell.environment import judge_setting, judge_variable
-from remit.policy.shell.expand import Expander
-from remit.policy.shell.parse.syntax import Assignment, Command, Redirect, Script, Simple, Word
-from remit.policy.shell.recorder import TOO_MUCH, EffectRecorder, is_packaged
-from remit.policy.shell.state import (
+from remit.policy.shell.evaluate.builtins import BUILTINS
+from remit.policy.shell.evaluate.context import WordsJudge
+from remit.policy.shell.evaluate.credentials import exports_credentials
+from remit.policy.shell.evaluate.downloads import ProgramRun, may_download, place_of
+from remit.policy.shell.evaluate.environment import judge_setting, judge_variable
+from remit.policy.shell.evaluate.expand import Expander
+from remit.policy.shell.evaluate.recorder import TOO_MUCH, EffectRecorder, is_packaged
+from remit.policy.shell.evaluate.state import (
     ARRAY,
     CONCURRENT,
     NUMBER,
@@ -31,6 +30,7 @@ from remit.policy.shell.state import (
     merge_states,
     restore_stdin,
 )
+from remit.policy.shell.parse.syntax import Assignment, Command, Redirect, Script, Simple, Word
 from remit.policy.shell.tables import known_program
 from remit.policy.spawned import SYSTEM_FOLDERS
 from remit.policy.trace import Trace

@@ -1,7 +1,7 @@
 """Expands words: braces, tildes, parameters, substitutions, splitting and globs, in the order of bash.
 
 A field of kind `exact` is exactly what bash would pass to the program in this state. Anything else is a pattern, a path
-below a directory, or unknown. Commands in words are evaluated by `run.py`, through a callback.
+below a directory, or unknown. Commands in words are evaluated by `script.py`, through a callback.
 """
 
 import re
@@ -11,6 +11,9 @@ from itertools import takewhile
 from typing import Final
 
 from remit.policy.field import Field
+from remit.policy.shell.evaluate.pieces import Piece, field_of, is_glob, piece_of
+from remit.policy.shell.evaluate.settings import is_steering
+from remit.policy.shell.evaluate.state import CONCURRENT, NUMBER, PLAIN, Output, ShellState, Unknown, Value, as_value
 from remit.policy.shell.parse.braces import MAX_ALTERNATIVES, brace_alternatives, unknown_word
 from remit.policy.shell.parse.syntax import (
     Arithmetic,
@@ -22,9 +25,6 @@ from remit.policy.shell.parse.syntax import (
     Text,
     Word,
 )
-from remit.policy.shell.pieces import Piece, field_of, is_glob, piece_of
-from remit.policy.shell.settings import is_steering
-from remit.policy.shell.state import CONCURRENT, NUMBER, PLAIN, Output, ShellState, Unknown, Value, as_value
 
 __all__ = ["Expander", "arithmetic_names", "arithmetic_settings", "calculation"]
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from remit.policy.field import Field
-from remit.policy.shell.context import Evaluator
-from remit.policy.shell.state import LAST_JOB, Outcome, ShellState
+from remit.policy.shell.evaluate.context import Evaluator
+from remit.policy.shell.evaluate.state import LAST_JOB, Outcome, ShellState
 from remit.policy.stops import JOB, NUMBERS, kill_targets, process_number
 
 __all__ = ["judge_kill"]

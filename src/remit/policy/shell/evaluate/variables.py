@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from remit.policy.field import Field
-from remit.policy.shell.context import Builtin, Evaluator
-from remit.policy.shell.environment import judge_calculation, judge_export, judge_setting
-from remit.policy.shell.expand import arithmetic_settings
-from remit.policy.shell.settings import NAME, SHELL_SETTINGS, is_steering
-from remit.policy.shell.state import NUMBER, Outcome, Output, ShellState, Unknown, Value, as_arguments
+from remit.policy.shell.evaluate.context import Builtin, Evaluator
+from remit.policy.shell.evaluate.environment import judge_calculation, judge_export, judge_setting
+from remit.policy.shell.evaluate.expand import arithmetic_settings
+from remit.policy.shell.evaluate.settings import NAME, SHELL_SETTINGS, is_steering
+from remit.policy.shell.evaluate.state import NUMBER, Outcome, Output, ShellState, Unknown, Value, as_arguments
 
 __all__ = ["VARIABLE_BUILTINS", "outcome_of"]
 

@@ -11,8 +11,8 @@ from remit.claims.mission import MachineKind
 from remit.claims.types import SideEffectClass
 from remit.policy.field import Field
 from remit.policy.files import ResolvedPath
-from remit.policy.shell.changes import Changes
-from remit.policy.shell.state import Outcome, Output, ShellState
+from remit.policy.shell.evaluate.changes import Changes
+from remit.policy.shell.evaluate.state import Outcome, Output, ShellState
 from remit.policy.shell.tables import Arguments, Program
 from remit.policy.trace import Trace
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct, convert
 
 from remit.policy.field import Field
-from remit.policy.shell.downloads import starts_with_words
+from remit.policy.shell.evaluate.downloads import starts_with_words
 
 __all__ = ["credential_forms", "exports_credentials"]
 
@@ -40,7 +40,7 @@ class _Form(NamedTuple):
 @lru_cache(maxsize=1)
 def credential_forms() -> dict[str, tuple[_Form, ...]]:
     """Return the forms by program name, which may contain `*`."""
-    text = package_files("remit.policy.shell").joinpath("credentials.toml").read_text(encoding="utf-8")
+    text = package_files("remit.policy.shell.evaluate").joinpath("credentials.toml").read_text(encoding="utf-8")
     tables = convert(tomllib.loads(text), dict[str, _Exporter])
     return {name: tuple(map(_form, row.forms)) for own, row in tables.items() for name in (own, *row.also)}
 

@@ -1,0 +1,1 @@
+"""Evaluates a syntax tree without running it: expansion, builtins, control flow and recorded effects."""
