@@ -103,7 +103,7 @@ POLICY_DOORS = {
     "remit.policy.files": {"os", "urllib"},
     "remit.policy.engines": {"threading"},
     "remit.policy.urls": {"urllib"},
-    "remit.policy.shell.invoke": {"sys"},
+    "remit.policy.shell.programs.invoke": {"sys"},
 }
 
 

@@ -23,7 +23,7 @@ from remit.policy.field import Field
 from remit.policy.files import LocalFiles, without_dots
 from remit.policy.shell.evaluate.script import ScriptEvaluator
 from remit.policy.shell.evaluate.state import Outcome, ShellState
-from remit.policy.shell.handlers import judge_words
+from remit.policy.shell.programs.handlers import judge_words
 from remit.policy.trace import Trace
 from tests.policy.shell.scripts import PROGRAMS, Script, is_safe, tokens
 

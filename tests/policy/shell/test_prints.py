@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from remit.policy.files import LocalFiles
-from remit.policy.shell.prints import PRINTS
+from remit.policy.shell.programs.prints import PRINTS
 from remit.policy.shell.tables import known_program
 from tests.policy.judging import command, touched
 

@@ -15,9 +15,9 @@ from remit.policy.field import Field
 from remit.policy.files import LocalFiles
 from remit.policy.machine import split_machine
 from remit.policy.shell.evaluate.builtins import BUILTINS
-from remit.policy.shell.handlers import HANDLERS
-from remit.policy.shell.languages import LANGUAGES
-from remit.policy.shell.roles import ROLES
+from remit.policy.shell.programs.handlers import HANDLERS
+from remit.policy.shell.programs.languages import LANGUAGES
+from remit.policy.shell.programs.roles import ROLES
 from remit.policy.shell.tables import Program, known_program, parse_arguments, program_names, roles
 from remit.policy.trace import VERBS
 from remit.policy.urls import parse_url

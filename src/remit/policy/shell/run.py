@@ -6,9 +6,9 @@ This is where evaluating commands and judging programs are connected.
 from remit.errors import ShellUnparsed
 from remit.policy.shell.evaluate.script import ScriptEvaluator
 from remit.policy.shell.evaluate.state import ShellState
-from remit.policy.shell.handlers import judge_words
-from remit.policy.shell.invoke import Invocation
-from remit.policy.shell.languages import LANGUAGES
+from remit.policy.shell.programs.handlers import judge_words
+from remit.policy.shell.programs.invoke import Invocation
+from remit.policy.shell.programs.languages import LANGUAGES
 from remit.policy.shell.tables import Program
 from remit.policy.trace import Trace
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from remit.policy.field import Field
 from remit.policy.shell.evaluate.context import ProgramCall
-from remit.policy.shell.roles import apply_role
+from remit.policy.shell.programs.roles import apply_role
 from remit.policy.shell.tables import Program, parse_arguments
 
 __all__ = ["judge_tar"]

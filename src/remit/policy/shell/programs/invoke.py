@@ -18,9 +18,9 @@ from remit.policy.machine import split_machine
 from remit.policy.shell.evaluate.context import Evaluator
 from remit.policy.shell.evaluate.recorder import is_packaged
 from remit.policy.shell.evaluate.state import Output, ShellState
-from remit.policy.shell.landing import backup_name, land
-from remit.policy.shell.prints import PRINTS
-from remit.policy.shell.roles import CODE_ROLES, apply_role, run_text
+from remit.policy.shell.programs.landing import backup_name, land
+from remit.policy.shell.programs.prints import PRINTS
+from remit.policy.shell.programs.roles import CODE_ROLES, apply_role, run_text
 from remit.policy.shell.tables import Arguments, Program, known_program, parse_arguments, roles
 from remit.policy.trace import VERBS
 

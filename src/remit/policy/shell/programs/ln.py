@@ -6,7 +6,7 @@ from typing import Final
 from remit.policy.field import Field
 from remit.policy.files import join
 from remit.policy.shell.evaluate.context import ProgramCall
-from remit.policy.shell.landing import backup_name, landing_places
+from remit.policy.shell.programs.landing import backup_name, landing_places
 from remit.policy.shell.tables import Program, parse_arguments
 
 __all__ = ["judge_ln"]

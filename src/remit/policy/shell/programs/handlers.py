@@ -6,12 +6,12 @@ from typing import Final
 from remit.policy.field import Field
 from remit.policy.shell.evaluate.context import Evaluator, ProgramCall
 from remit.policy.shell.evaluate.state import ShellState
-from remit.policy.shell.find import judge_find
-from remit.policy.shell.invoke import Invocation
-from remit.policy.shell.ln import judge_ln
+from remit.policy.shell.programs.find import judge_find
+from remit.policy.shell.programs.invoke import Invocation
+from remit.policy.shell.programs.ln import judge_ln
+from remit.policy.shell.programs.tar import judge_tar
+from remit.policy.shell.programs.xargs import judge_xargs
 from remit.policy.shell.tables import Program
-from remit.policy.shell.tar import judge_tar
-from remit.policy.shell.xargs import judge_xargs
 
 __all__ = ["HANDLERS", "judge_words"]
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Final
 
 from remit.policy.field import Field
-from remit.policy.shell.awk import judge_awk
 from remit.policy.shell.evaluate.context import ProgramCall
-from remit.policy.shell.python import judge_python
-from remit.policy.shell.sed import judge_sed
+from remit.policy.shell.programs.awk import judge_awk
+from remit.policy.shell.programs.python import judge_python
+from remit.policy.shell.programs.sed import judge_sed
 from remit.policy.sql import judge_sql, leaves_database, without_shown
 
 __all__ = ["LANGUAGES", "judge_jq"]

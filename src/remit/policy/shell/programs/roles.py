@@ -13,7 +13,7 @@ from remit.policy.shell.evaluate.context import ProgramCall
 from remit.policy.shell.evaluate.environment import judge_variable
 from remit.policy.shell.evaluate.settings import SHELL_SETTINGS, is_plain_setting, takes_options
 from remit.policy.shell.evaluate.state import Output, as_arguments
-from remit.policy.shell.git import (
+from remit.policy.shell.programs.git import (
     git_key,
     listed,
     pathspec,
@@ -26,8 +26,8 @@ from remit.policy.shell.git import (
     tree,
     worktree,
 )
-from remit.policy.shell.languages import LANGUAGES
-from remit.policy.shell.machine import (
+from remit.policy.shell.programs.languages import LANGUAGES
+from remit.policy.shell.programs.machine import (
     container_path,
     database,
     image,
