@@ -17,7 +17,6 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, final
 
 from msgspec import Meta
 
-from remit.assistants.install.plan import HookForm, Level
 from remit.claims.mission import parse_mission
 from remit.claims.strictjson import parse_object
 from remit.claims.types import Claims, build_decoder, encode, matches
@@ -30,6 +29,8 @@ __all__ = [
     "SCRIPT_NAME",
     "SECRETS",
     "FileKind",
+    "HookForm",
+    "Level",
     "OnTamper",
     "Protection",
     "ProtectionId",
@@ -44,6 +45,9 @@ PROTECTIONS_FOLDER: Final = "protections"
 SCRIPT_NAME: Final = "hook.py"
 # The folder in which the hook command keeps the secrets of sessions.
 SECRETS: Final = "sessions"
+# The settings that hold the hooks, and how these call the Hub.
+Level: TypeAlias = Literal["local", "project", "user", "managed"]
+HookForm: TypeAlias = Literal["http", "command", "plugin"]
 FileKind: TypeAlias = Literal["json", "toml", "whole"]
 PROTECTION_ID: Final = re.compile(r"prot-[0-9a-f]{12}")
 # What to do after tampering: end the sessions of the protection, or also stop the processes of the assistant.

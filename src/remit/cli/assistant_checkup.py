@@ -16,12 +16,12 @@ from typing import Final, NamedTuple
 
 from remit.assistants.claude_code.settings import BLOCKS_ON_FAILURE, parse_version
 from remit.assistants.doctor.canary import BEFORE_CALL_EVENTS, CANARY_TOOL, CanaryResult, new_canary, send_canary
-from remit.assistants.doctor.evidence import ended_for_tampering, find_denial, governed_sessions, recent_findings
 from remit.assistants.doctor.other_hooks import find_other_hooks
 from remit.assistants.doctor.processes import OptionEffect, SuspectProcess, find_suspects, running_processes
 from remit.assistants.doctor.registration import RegistrationState, check_registration, sets_no_proxy
 from remit.assistants.doctor.settings import Hook
 from remit.assistants.install.plan import HookConnection, InstallTarget, Plan, Planner
+from remit.assistants.reconcile.evidence import ended_for_tampering, find_denial, governed_sessions, recent_findings
 from remit.assistants.records import PROTECTIONS_FOLDER, Protection, Protections, wire_name
 from remit.assistants.registry import HOOK_ADAPTERS, PLANNERS
 from remit.claims.mission import parse_mission

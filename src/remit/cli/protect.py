@@ -13,11 +13,16 @@ from msgspec import to_builtins
 from rich.text import Text
 
 import remit
-from remit.assistants.doctor.evidence import governed_sessions
 from remit.assistants.install.install import UndoneFile, install, load_intact, uninstall
 from remit.assistants.install.naming import protection_id, shared_protection_id
-from remit.assistants.install.plan import HookConnection, InstallTarget, Level, Plan, Planner
-from remit.assistants.records import OnTamper, Protection, Protections, hook_script_text
+from remit.assistants.install.plan import (
+    HookConnection,
+    InstallTarget,
+    Plan,
+    Planner,
+)
+from remit.assistants.reconcile.evidence import governed_sessions
+from remit.assistants.records import Level, OnTamper, Protection, Protections, hook_script_text
 from remit.assistants.registry import PLANNERS
 from remit.claims.mission import EVERYTHING, Mission
 from remit.claims.types import encode

@@ -8,9 +8,9 @@ from typing import Final
 import click
 from rich.text import Text
 
-from remit.assistants.doctor.evidence import GovernedSession, governed_sessions
 from remit.assistants.reconcile.calls import Call, TranscriptReader
 from remit.assistants.reconcile.coverage import Difference, MismatchedReceipt
+from remit.assistants.reconcile.evidence import GovernedSession, governed_sessions
 from remit.assistants.reconcile.reconcile import Reconciliation, reconcile_transcripts
 from remit.assistants.reconcile.selection import SelectedTranscripts, select_by_path, select_from_ledger
 from remit.assistants.records import Protection, Protections

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from remit.assistants.install.retoken import TokenReplacement, replace_tokens
+from remit.assistants.monitor.retoken import TokenReplacement, replace_tokens
 from remit.assistants.records import Protection, Protections
 from remit.cli.background import NAMES
 from remit.cli.render import note

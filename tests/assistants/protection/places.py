@@ -5,8 +5,15 @@ from typing import Any, NamedTuple
 
 from remit.assistants.claude_code.settings import ClaudeCodePlanner
 from remit.assistants.install.install import UndoneFile, install, uninstall
-from remit.assistants.install.plan import Entry, FileChange, HookConnection, InstallTarget, JsonEdit, Level, Plan
-from remit.assistants.records import Protection, Protections
+from remit.assistants.install.plan import (
+    Entry,
+    FileChange,
+    HookConnection,
+    InstallTarget,
+    JsonEdit,
+    Plan,
+)
+from remit.assistants.records import Level, Protection, Protections
 from remit.ledger.home import open_home
 
 __all__ = ["ID", "NEW", "OLD", "Scene", "added", "entry", "plan_of", "protection", "wire"]

@@ -9,12 +9,12 @@ from remit.assistants.install.plan import (
     HookConnection,
     InstallTarget,
     JsonEdit,
-    Level,
     OwnFile,
     Plan,
     Planner,
     TomlBlock,
 )
+from remit.assistants.records import Level
 from tests.assistants.protection.places import wire
 
 __all__ = ["Drawing"]

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from remit.assistants.claude_code.settings import ClaudeCodePlanner, parse_version
-from remit.assistants.install.plan import InstallTarget, JsonEdit, Level, OwnFile, Plan
+from remit.assistants.install.plan import (
+    InstallTarget,
+    JsonEdit,
+    OwnFile,
+    Plan,
+)
+from remit.assistants.records import Level
 from remit.errors import FieldInvalid, JsonDuplicateMember
 from tests.assistants.protection.places import ID, NEW, OLD, wire
 

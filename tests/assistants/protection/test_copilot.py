@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from remit.assistants.copilot.settings import CopilotPlanner
-from remit.assistants.install.plan import Level
+from remit.assistants.records import Level
 from remit.errors import FieldInvalid, JsonDuplicateMember
 from tests.assistants.protection.planning import Drawing
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from remit.assistants.gemini.settings import GeminiPlanner
-from remit.assistants.install.plan import Level
+from remit.assistants.records import Level
 from remit.errors import FieldInvalid, JsonSyntax
 from tests.assistants.protection.planning import Drawing
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.assistants.install.plan import Level
 from remit.assistants.opencode.settings import OpencodePlanner
+from remit.assistants.records import Level
 from remit.errors import FieldInvalid
 from tests.assistants.protection.places import ID
 from tests.assistants.protection.planning import Drawing

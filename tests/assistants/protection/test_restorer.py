@@ -13,12 +13,16 @@ import pytest
 from remit.assistants.claude_code.settings import ClaudeCodePlanner
 from remit.assistants.install.acceptance import Reader, find_invalid
 from remit.assistants.install.install import install
-from remit.assistants.install.plan import Level, OwnFile, Plan, TomlBlock
-from remit.assistants.install.retoken import replace_tokens
+from remit.assistants.install.plan import (
+    OwnFile,
+    Plan,
+    TomlBlock,
+)
 from remit.assistants.monitor.fragments import find_fragment
 from remit.assistants.monitor.obstacles import files_to_watch, find_obstacle
 from remit.assistants.monitor.restorer import REPAIRS, WINDOW_S, Gap, SettingsRestorer
-from remit.assistants.records import Protection, Protections
+from remit.assistants.monitor.retoken import replace_tokens
+from remit.assistants.records import Level, Protection, Protections
 from remit.assistants.registry import PLANNERS
 from remit.ledger.home import open_home
 from tests.assistants.protection.places import ID, Scene, added, entry, plan_of, protection, wire

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from remit.assistants.claude_code.environment import check_environment
-from remit.assistants.install.plan import Level
 from remit.assistants.install.reading import read_settings, shown_path
+from remit.assistants.records import Level
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 

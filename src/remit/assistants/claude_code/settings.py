@@ -22,12 +22,12 @@ from remit.assistants.install.plan import (
     HookConnection,
     InstallTarget,
     JsonEdit,
-    Level,
     Member,
     OwnFile,
     Plan,
 )
 from remit.assistants.install.reading import read_settings, shown_path
+from remit.assistants.records import Level
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 

@@ -19,12 +19,12 @@ from remit.assistants.install.plan import (
     HookConnection,
     InstallTarget,
     JsonEdit,
-    Level,
     Plan,
     TomlBlock,
 )
 from remit.assistants.install.tomltext import remove_blocks
 from remit.assistants.install.trust import list_hooks, trust_settings
+from remit.assistants.records import Level
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, InputError
 

@@ -11,8 +11,16 @@ from typing import Final, NamedTuple, NoReturn
 
 from remit.assistants.install.advice import in_folder, not_protected, protected
 from remit.assistants.install.machine import PUBLIC, for_everyone
-from remit.assistants.install.plan import Entry, FileChange, HookConnection, InstallTarget, JsonEdit, Level, Plan
+from remit.assistants.install.plan import (
+    Entry,
+    FileChange,
+    HookConnection,
+    InstallTarget,
+    JsonEdit,
+    Plan,
+)
 from remit.assistants.install.reading import read_settings, shown_path
+from remit.assistants.records import Level
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 

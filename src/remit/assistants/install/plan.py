@@ -9,8 +9,9 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from remit.assistants.records import HookForm, Level
 from remit.claims.strictjson import JSON
 
 __all__ = [
@@ -18,10 +19,8 @@ __all__ = [
     "Entry",
     "FileChange",
     "HookConnection",
-    "HookForm",
     "InstallTarget",
     "JsonEdit",
-    "Level",
     "Member",
     "OwnFile",
     "Plan",
@@ -29,8 +28,6 @@ __all__ = [
     "TomlBlock",
 ]
 
-Level: TypeAlias = Literal["local", "project", "user", "managed"]
-HookForm: TypeAlias = Literal["http", "command", "plugin"]
 # How long the hook command waits for the Hub. The timeouts of hooks in the settings of assistants are longer.
 DEADLINE_S: Final = 20
 # The script exits with 2 after it has printed a reason. After any other failure nothing was printed yet.

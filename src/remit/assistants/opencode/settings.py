@@ -18,10 +18,10 @@ from remit.assistants.install.plan import (
     HookConnection,
     InstallTarget,
     JsonEdit,
-    Level,
     OwnFile,
     Plan,
 )
+from remit.assistants.records import Level
 from remit.errors import FieldInvalid
 
 __all__ = ["OpencodePlanner", "plugin_text"]

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from remit.assistants.doctor.evidence import GovernedSession, load_decisions
 from remit.assistants.reconcile.calls import Transcript
 from remit.assistants.reconcile.coverage import Coverage, build_report, compare, summarize
+from remit.assistants.reconcile.evidence import GovernedSession, load_decisions
 from remit.assistants.reconcile.selection import SelectedTranscripts
 from remit.claims.keys import Keyring
 from remit.claims.strictjson import JSON

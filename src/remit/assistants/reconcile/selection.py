@@ -9,8 +9,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
-from remit.assistants.doctor.evidence import GovernedSession
 from remit.assistants.reconcile.calls import Call, Transcript, TranscriptReader
+from remit.assistants.reconcile.evidence import GovernedSession
 from remit.assistants.records import Protection
 from remit.errors import FieldInvalid, StateMissing
 from remit.governor.clock import format_timestamp
