@@ -43,6 +43,20 @@ def test_an_option_of_git_itself_hides_nothing_of_a_sub_command(options: str) ->
             assert plain.action.runs_code <= given.action.runs_code
 
 
+@pytest.mark.parametrize(
+    "script", ["{}; bash src/x/run.sh", "echo x > src/a.sh; {}; bash src/a.sh", "{}; cd src && rm x"]
+)
+def test_a_directory_that_an_option_names_is_judged_like_one_that_was_entered(script: str) -> None:
+    for program in subcommands():
+        name = program.name.removeprefix("git ")
+        for words in ("x", "https://example.org/x"):
+            entered = command(script.format(f"(cd src && git {name} {words})"))
+            named = command(script.format(f"git -C src {name} {words}"))
+            assert named.permits == entered.permits, (name, words)
+            assert {doubt.reason for doubt in entered.action.doubts} <= {doubt.reason for doubt in named.action.doubts}
+            assert touched(entered) <= touched(named), (name, words)
+
+
 @pytest.mark.parametrize("options", REFUSED)
 def test_an_option_that_takes_another_repository_or_runs_something_refuses_every_sub_command(options: str) -> None:
     for program in subcommands():
