@@ -1,8 +1,8 @@
-"""Every error Remit raises, in one tree.
+"""Every error that users and clients can get, in one tree.
 
 Families say who or what is wrong and end in `Error`; leaves state the fact. `code` is contract and never
-changes; the message is for people and may. Nothing here carries a secret, a local path or a raw value that
-is not quoted and clipped.
+changes; the message is for people and may. Nothing here carries a secret, a full local path or a raw value
+that is not quoted and clipped.
 
     RemitError
     ├── InputError                  bytes or values from outside are not acceptable
@@ -34,7 +34,7 @@ is not quoted and clipped.
     │   ├── UnknownHeaderRefused    a header member that we do not know
     │   ├── KeyIdInvalid            `kid` is not a well-formed key id
     │   ├── KeyUnknown              `kid` names no trusted key
-    │   ├── KeyPeriodEnded          signed after the period of its key
+    │   ├── KeyPeriodEnded          not known to be signed within the period of its key
     │   ├── SignatureOutOfRange     r or s is not between 1 and n - 1
     │   ├── SignatureNotLowS        the second form of a signature; ours have one form
     │   ├── SignatureInvalid        the signature does not verify
@@ -79,8 +79,8 @@ is not quoted and clipped.
     │   └── ServiceBusy             more at once than we take
     ├── ServiceError                a service of ours cannot be reached, or cannot be started
     │   ├── ServiceUnavailable      no answer
-    │   ├── HubUnavailable          no answer of the Hub
-    │   ├── ServiceRefused          an answer, and it was no
+    │   ├── HubUnavailable          no answer from the Hub
+    │   ├── ServiceRefused          the service answered with an error
     │   ├── PortInUse               another program listens there
     │   └── CertificateUnusable     a certificate, its key or an authority that TLS cannot use
     ├── LedgerError                 the ledger does not do what was asked
@@ -92,7 +92,7 @@ is not quoted and clipped.
         ├── StateMissing            something that must be there is gone: a key, a ledger
         ├── LedgerForeign           a database that is not a ledger of ours, or of a newer version
         ├── LedgerRolledBack        an older copy of the ledger was put in the place of a newer one
-        ├── LedgerInUse             others have the ledger open, and this needs it for itself
+        ├── LedgerInUse             another process uses the ledger, or runs with other options
         └── SqliteUnsafe            the SQLite library has a known bug that loses data
 """
 
@@ -208,7 +208,7 @@ class RemitError(Exception):
 
 
 class InputError(RemitError, ValueError):
-    """Bytes or values from outside are not acceptable; `place` is the member, as in `$.mission.tools[2]`."""
+    """Bytes or values from outside are not acceptable; `place` is its JSON path, or a file."""
 
     code = "input_error"
 
@@ -321,7 +321,7 @@ class KeyConflict(KeyMaterialError):
 
 
 class TokenError(RemitError):
-    """A signed token is not what it must be. Nothing of its claims can be believed."""
+    """A signed token is not what it must be. None of its claims can be trusted."""
 
     code = "token_error"
 
@@ -350,7 +350,7 @@ class TokenHeaderInvalid(TokenError):
     code = "token_header_invalid"
 
     def __init__(self, error: InputError) -> None:
-        """Take over what the strict reader said."""
+        """Copy the message and the code of `error`."""
         super().__init__(f"header {error}")
         self.fault = error.code
 
@@ -482,7 +482,7 @@ class AudienceMismatch(PassportError):
 
 
 class MissionWidened(PassportError):
-    """A delegate asks for more than its parent has; `member` says of what."""
+    """A delegate asks for more than its parent has; `member` is the field that is wider."""
 
     code = "mission_widened"
 
@@ -556,7 +556,7 @@ class ReceiptNotFound(RequestError):
 
 
 class ProtectionNotFound(RequestError):
-    """No protection of an assistant has this name."""
+    """This home has no such protection; `remit protect` sets one up."""
 
     code = "protection_not_found"
 
@@ -580,7 +580,7 @@ class KillSwitchOn(RequestError):
 
 
 class RateLimited(RequestError):
-    """Too many calls in a session that permits nothing any more: this one was not evaluated, only counted."""
+    """Too many calls in a session that no longer permits anything: this one was not evaluated, only counted."""
 
     code = "rate_limited"
 
@@ -622,7 +622,7 @@ class RequestTooSlow(AccessError):
 
 
 class HostRefused(AccessError):
-    """`Host` is missing, stands twice, or names someone else."""
+    """`Host` is missing, appears twice, or names another host."""
 
     code = "host_not_allowed"
 
@@ -639,7 +639,7 @@ class MethodRefused(AccessError):
     code = "method_not_allowed"
 
     def __init__(self, allowed: str) -> None:
-        """Name the methods that there are."""
+        """Name the allowed methods."""
         super().__init__(f"use {allowed}")
         self.allowed = allowed
 
@@ -651,7 +651,7 @@ class MediaTypeRefused(AccessError):
 
 
 class OriginRefused(AccessError):
-    """A page of another origin asks for a change. Extensions of browsers and pages of this machine may."""
+    """A page of another origin asks for a change. Only browser extensions and local pages may."""
 
     code = "origin_not_allowed"
 
@@ -675,7 +675,7 @@ class HookSecretWrong(AccessError):
 
 
 class TooManyTries(AccessError):
-    """Too many wrong tokens in a short time. The right one is still taken."""
+    """Too many wrong tokens in a short time. The right one is still accepted."""
 
     code = "too_many_tries"
 
@@ -710,7 +710,7 @@ class ServiceRefused(ServiceError):
     code = "service_refused"
 
     def __init__(self, message: str, *, status: int, error_code: str, error: str = "") -> None:
-        """Take over what the service said."""
+        """Keep what the service answered."""
         super().__init__(message)
         self.status = status
         self.error = error
@@ -718,7 +718,7 @@ class ServiceRefused(ServiceError):
 
 
 class PortInUse(ServiceError):
-    """Another program listens on the port, or the address is not of this machine."""
+    """Another program listens on the port, or the address does not belong to this machine."""
 
     code = "port_in_use"
 
@@ -730,7 +730,7 @@ class CertificateUnusable(ServiceError):
 
 
 class LedgerError(RemitError):
-    """The ledger does not do what was asked."""
+    """The ledger cannot do what was asked."""
 
     code = "ledger_error"
 
@@ -754,7 +754,7 @@ class StateError(RemitError):
 
 
 class HomeUnsafe(StateError):
-    """A folder or file of the home is not its owner's alone, or is a link."""
+    """A folder or file of the home is accessible to others, or is a link."""
 
     code = "home_unsafe"
 
@@ -784,7 +784,7 @@ class LedgerRolledBack(StateError):
 
 
 class LedgerInUse(StateError):
-    """Others have the ledger open, and what was asked needs it for itself; or the other way round."""
+    """Another process uses the ledger alone, or needs it alone, or a service runs with other options."""
 
     code = "ledger_in_use"
 

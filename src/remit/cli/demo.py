@@ -1,4 +1,4 @@
-"""`remit demo`: a passport, four calls that are really judged, the evidence, and attempts to forge it.
+"""`remit demo`: a passport, four calls that are actually judged, the evidence, and attempts to forge it.
 
 By default it runs in memory with a new key, and writes nothing. With `--live` it uses the running proxy over HTTP, and
 the session stays in its ledger. Either way the evidence is verified from tokens and public keys alone.
@@ -49,7 +49,7 @@ from remit.wiring import Service, build_in_memory
 
 __all__ = ["DemoReport", "DemoRun", "Tampering", "demo", "run_against_proxy", "run_in_memory", "verify_run"]
 
-_SOMEWHERE: Final = "/work/project"
+_EXAMPLE_FOLDER: Final = "/work/project"
 
 
 def _demo_mission(folder: str) -> Mission:
@@ -92,7 +92,7 @@ class DemoRun(NamedTuple):
     attestation: str
     keyring: Keyring
     now: int
-    where: str = ""
+    proxy_url: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,14 +107,14 @@ class DemoReport:
     attestation: Attestation
     tamperings: list[Tampering]
     # The address of the proxy; empty if the demo ran in memory.
-    where: str
+    proxy_url: str
 
 
 def run_in_memory() -> DemoRun:
     """Run the demo in memory. The calls are judged by the same code as any other."""
     with build_in_memory() as (governor, key):
         issued = governor.run(
-            IssuePassport(PassportRequest(_demo_mission(_SOMEWHERE), governor.context.new_id("pass")))
+            IssuePassport(PassportRequest(_demo_mission(_EXAMPLE_FOLDER), governor.context.new_id("pass")))
         )
         token, now = issued.token, issued.issued_at
         session_id = governor.run(StartSession(token)).session.id
@@ -150,25 +150,25 @@ def run_against_proxy(service: Service) -> DemoRun:
         attestation=attested.token,
         keyring=service.keys.refresh(),
         now=now,
-        where=running.listening,
+        proxy_url=running.listening,
     )
 
 
-def verify_run(played: DemoRun) -> DemoReport:
+def verify_run(run: DemoRun) -> DemoReport:
     """Verify everything that a run has produced."""
-    keyring, tokens = played.keyring, played.receipts
+    keyring, tokens = run.keyring, run.receipts
     walked = list(walk_chain(tokens, keyring))
     receipts = [verify_receipt(token, keyring) for token in tokens]
     head = walked[-1][1]
     return DemoReport(
-        passport=verify_passport(played.passport, keyring, now=played.now),
+        passport=verify_passport(run.passport, keyring, now=run.now),
         calls=_CALLS,
-        remedies=played.remedies,
+        remedies=run.remedies,
         receipts=receipts,
         head=head,
-        attestation=verify_session(played.attestation, tokens, keyring),
-        tamperings=[_tamper(deed, forged, keyring, head) for deed, forged in _forgeries(receipts).items()],
-        where=played.where,
+        attestation=verify_session(run.attestation, tokens, keyring),
+        tamperings=[_detect_forgery(deed, forged, keyring, head) for deed, forged in _forgeries(receipts).items()],
+        proxy_url=run.proxy_url,
     )
 
 
@@ -182,18 +182,18 @@ def _whitewash(receipt: SignedReceipt) -> str:
 
 def _forgeries(receipts: list[SignedReceipt]) -> dict[str, list[str]]:
     """Return forged chains, by what was done to them."""
-    first, second, third, fourth = (receipt.token for receipt in receipts)
+    zero, one, two, three = (receipt.token for receipt in receipts)
     return {
-        "rewrite the denial in receipt 1 to a permit": [first, _whitewash(receipts[1]), third, fourth],
-        "remove receipt 1": [first, third, fourth],
-        "swap receipts 1 and 2": [first, third, second, fourth],
-        "cut off the last receipt": [first, second, third],
+        "rewrite the denial in receipt 1 to a permit": [zero, _whitewash(receipts[1]), two, three],
+        "remove receipt 1": [zero, two, three],
+        "swap receipts 1 and 2": [zero, two, one, three],
+        "cut off the last receipt": [zero, one, two],
     }
 
 
-def _tamper(deed: str, tokens: list[str], keyring: Keyring, kept: Head) -> Tampering:
+def _detect_forgery(deed: str, tokens: list[str], keyring: Keyring, head: Head) -> Tampering:
     try:
-        verify_chain(tokens, keyring, last_hash=kept.receipt_hash)
+        verify_chain(tokens, keyring, last_hash=head.receipt_hash)
     except BrokenChain as error:
         return Tampering(deed, error.index, error.fault, str(error))
     raise RuntimeError(f"verification missed: {deed}")
@@ -211,28 +211,28 @@ def demo(*, live: bool, home: str | None, as_json: bool) -> None:
     """
     if live:
         with open_service(home, as_json=as_json) as service:
-            tour = verify_run(run_against_proxy(service))
+            report = verify_run(run_against_proxy(service))
     else:
         with report_errors(as_json=as_json):
-            tour = verify_run(run_in_memory())
+            report = verify_run(run_in_memory())
     if as_json:
-        show_data(_as_data(tour))
+        show_data(_as_data(report))
     else:
-        _show(tour, TerminalConsole(highlight=False, emoji=False))
+        _show(report, TerminalConsole(highlight=False, emoji=False))
 
 
-def _as_data(tour: DemoReport) -> dict[str, Any]:
+def _as_data(report: DemoReport) -> dict[str, Any]:
     return {
-        "passport": {"token": tour.passport.token, "mission": to_builtins(tour.passport.mission)},
-        "receipts": [{"token": receipt.token, "claims": to_builtins(receipt.claims)} for receipt in tour.receipts],
-        "head": tour.head.receipt_hash,
-        "attestation": to_builtins(tour.attestation),
-        "tampering": [vars(tampering) for tampering in tour.tamperings],
+        "passport": {"token": report.passport.token, "mission": to_builtins(report.passport.mission)},
+        "receipts": [{"token": receipt.token, "claims": to_builtins(receipt.claims)} for receipt in report.receipts],
+        "head": report.head.receipt_hash,
+        "attestation": to_builtins(report.attestation),
+        "tampering": [vars(tampering) for tampering in report.tamperings],
     }
 
 
-def _show(tour: DemoReport, console: TerminalConsole) -> None:
-    mission = tour.passport.mission
+def _show(report: DemoReport, console: TerminalConsole) -> None:
+    mission = report.passport.mission
     lines = [
         "[bold]1. A mission passport says what an agent may do[/]",
         *_fact_lines(
@@ -242,24 +242,24 @@ def _show(tour: DemoReport, console: TerminalConsole) -> None:
             forbidden=", ".join(mission.forbidden_tools),
             scope=", ".join(mission.resource_scope),
             limits=f"{mission.max_tool_calls} calls, {mission.max_duration_s} s",
-            token=f"{tour.passport.token[:32]}... ({len(tour.passport.token)} characters)",
-            **({"proxy": tour.where} if tour.where else {}),
+            token=f"{report.passport.token[:32]}... ({len(report.passport.token)} characters)",
+            **({"proxy": report.proxy_url} if report.proxy_url else {}),
         ),
         "",
         "[bold]2. Every call gets a decision and a signed receipt, chained to the one before[/]",
-        *(line for index in range(len(tour.receipts)) for line in _receipt_lines(index, tour)),
+        *(line for index in range(len(report.receipts)) for line in _receipt_lines(index, report)),
         "",
         "[bold]3. Anyone with the public key can check the whole chain[/]",
         *_fact_lines(
-            chain=f"[green]VERIFIED[/] {tour.head.length} receipts, head {_short(tour.head.receipt_hash)}",
-            attested=", ".join(f"{count} {verdict}" for verdict, count in tour.attestation.verdicts.items() if count),
-            root=f"{_short(tour.attestation.receipts_root)} (Merkle root over the receipts)",
+            chain=f"[green]VERIFIED[/] {report.head.length} receipts, head {_short(report.head.receipt_hash)}",
+            attested=", ".join(f"{count} {verdict}" for verdict, count in report.attestation.verdicts.items() if count),
+            root=f"{_short(report.attestation.receipts_root)} (Merkle root over the receipts)",
         ),
         "",
         "[bold]4. Forgeries are detected[/]",
-        *(line for tampering in tour.tamperings for line in _tampering_lines(tampering)),
+        *(line for tampering in report.tamperings for line in _tampering_lines(tampering)),
         "",
-        *(_LIVE if tour.where else _STORED_NOTHING),
+        *(_LIVE if report.proxy_url else _STORED_NOTHING),
     ]
     for line in lines:
         console.print(line, soft_wrap=True)
@@ -280,8 +280,8 @@ def _fact_lines(**facts: str) -> list[str]:
     return [f"   [dim]{name:<10}[/] {fact}" for name, fact in facts.items()]
 
 
-def _receipt_lines(index: int, tour: DemoReport) -> list[str]:
-    receipt, call, remedy = tour.receipts[index], tour.calls[index], tour.remedies[index]
+def _receipt_lines(index: int, report: DemoReport) -> list[str]:
+    receipt, call, remedy = report.receipts[index], report.calls[index], report.remedies[index]
     claims = receipt.claims
     asked = next(iter(call.arguments.values()))
     decision = "[green]PERMIT[/]" if claims.verdict == "compliant" else "[red]DENY[/]  "

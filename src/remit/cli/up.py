@@ -1,6 +1,6 @@
 """`remit up`: sets up the home if necessary, and runs the Hub and the proxy.
 
-Keeps this invariant: in the foreground, services that this command started are stopped when it ends, except by SIGKILL.
+Invariant: in the foreground, services that this command started are stopped when it ends, except by SIGKILL.
 Services that were already running are left alone.
 """
 
@@ -28,7 +28,7 @@ from remit.server.run_files import ServiceName
 
 __all__ = ["up"]
 
-# The exit code that a shell gives to a program that was ended by a signal, less the signal.
+# The exit code that a shell gives to a program that was ended by a signal, minus the signal number.
 _SIGNALLED: Final = 128
 _NEXT: Final = """
 Next:
@@ -39,16 +39,17 @@ Next:
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), help="The port of the Hub. Default: the port of remit setup.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port of the Hub. Default: that of remit setup.")
 @click.option("--proxy-port", type=click.IntRange(0, 65535), default=0, help="The port of the proxy. Default: any.")
 @click.option("--background", is_flag=True, help="Run both in the background, and return when they are ready.")
-@click.option("--stop", is_flag=True, help="Stop both.")
+@click.option("--stop", is_flag=True, help="Stop the Hub and the proxy.")
 @common_options
 def up(*, port: int | None, proxy_port: int, background: bool, stop: bool, home: str | None, as_json: bool) -> None:
     """Start the Hub and the proxy, and print their addresses. Sets up the home first if necessary.
 
-    Ctrl-C or SIGTERM stops both. If one fails, the other is stopped too, and the exit code is 69. A service that
-    is already running is left alone; if both are, the command ends at once with exit code 0.
+    Ctrl-C or SIGTERM stops what this command has started. If one fails, the other is stopped too, and the exit
+    code is 69. A service that already runs with the same options is left alone, with other options it is an error; if
+    both run, the command ends at once with exit code 0.
 
     Example: remit up --background
     """
@@ -57,7 +58,7 @@ def up(*, port: int | None, proxy_port: int, background: bool, stop: bool, home:
     prepare_home(home, as_json=as_json)
     with open_command_home(home, as_json=as_json) as opened:
         ending = _queue_signals()
-        started = _start(opened, _service_options(home, port, proxy_port), ending, stays=not background)
+        started = _start(opened, _service_options(home, port, proxy_port), ending, foreground=not background)
         if background:
             return _show(started, as_json=as_json)
         try:
@@ -70,11 +71,11 @@ def up(*, port: int | None, proxy_port: int, background: bool, stop: bool, home:
 
 _ServiceOptions: TypeAlias = Mapping[ServiceName, tuple[Mapping[str, object], Mapping[str, Any]]]
 # Why `remit up` ends: the number of a signal, or the name of a service that has ended by itself.
-_Ending: TypeAlias = "SimpleQueue[ServiceName | int]"
+_Ends: TypeAlias = "SimpleQueue[ServiceName | int]"
 
 
 def _service_options(home: str | None, port: int | None, proxy_port: int) -> _ServiceOptions:
-    """Return, for each service, its command line options and those of them that differ from the defaults."""
+    """Return the command line options of each service, and all its options that are not defaults, to compare them."""
     path = home_path(home)
     hub = hub_options(home, port=port)
     proxy = ProxyOptions(
@@ -87,25 +88,25 @@ def _service_options(home: str | None, port: int | None, proxy_port: int) -> _Se
 
 
 def _start(
-    opened: Home, services: _ServiceOptions, ending: _Ending, *, stays: bool
+    opened: Home, services: _ServiceOptions, ending: _Ends, *, foreground: bool
 ) -> dict[ServiceName, StartedService]:
     """Start both services or neither: if a signal arrives, those that were started are stopped."""
     started = dict[ServiceName, StartedService]()
     try:
-        for service, (given, beyond) in services.items():
-            started[service] = start_service(opened, service, given, beyond)
-            _exit_on_signal(ending, stays=stays)
+        for service, (given, non_defaults) in services.items():
+            started[service] = start_service(opened, service, given, non_defaults)
+            _exit_on_signal(ending, foreground=foreground)
     except BaseException:
         terminate_children(_children(started))
         raise
     return started
 
 
-def _exit_on_signal(ending: _Ending, *, stays: bool) -> None:
+def _exit_on_signal(ending: _Ends, *, foreground: bool) -> None:
     """Exit if a signal has arrived: with 0 in the foreground, where a signal is the normal end."""
     if not ending.empty():
         number = ending.get()
-        raise SystemExit(DONE if stays or not isinstance(number, int) else _SIGNALLED + number)
+        raise SystemExit(DONE if foreground or not isinstance(number, int) else _SIGNALLED + number)
 
 
 def _children(started: Mapping[ServiceName, StartedService]) -> "list[subprocess.Popen[bytes]]":
@@ -126,16 +127,16 @@ def _show(started: Mapping[ServiceName, StartedService], *, as_json: bool) -> No
         return click.echo(_NEXT)
 
 
-def _queue_signals() -> _Ending:
+def _queue_signals() -> _Ends:
     """Return a queue for signals. Handling them at once could interrupt the start of a child and orphan it."""
-    ending: _Ending = SimpleQueue()
+    ending: _Ends = SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, _frame: ending.put(number))
     return ending
 
 
-def _wait(ending: _Ending, started: Mapping[ServiceName, StartedService]) -> None:
+def _wait(ending: _Ends, started: Mapping[ServiceName, StartedService]) -> None:
     """Wait for a signal. Raises if a service that was started here ends by itself."""
     children = {service: one.child for service, one in started.items() if one.child is not None}
     if not children:
@@ -147,6 +148,6 @@ def _wait(ending: _Ending, started: Mapping[ServiceName, StartedService]) -> Non
         raise ServiceUnavailable(f"the {NAMES[first]} has ended unexpectedly: see log/{first}.log in the home")
 
 
-def _report_end(service: ServiceName, child: "subprocess.Popen[bytes]", ending: _Ending) -> None:
+def _report_end(service: ServiceName, child: "subprocess.Popen[bytes]", ending: _Ends) -> None:
     child.wait()
     ending.put(service)

@@ -1,6 +1,6 @@
-"""The requests of the Personal Hub.
+"""The requests to the Personal Hub.
 
-Pure, but for the random idempotency key of an event without one. Keeps this invariant: an event that is sent again by a
+Pure, except that an event without an idempotency key gets a random one. Invariant: an event that is sent again by a
 retry gets the receipt that it already has.
 """
 
@@ -39,7 +39,7 @@ _KEY_BYTES: Final = 16
 
 
 def _body(request: Request) -> bytes:
-    """Return the JSON of a request that satisfies the rules of the service. Values without exact JSON are refused."""
+    """Return the JSON of a request, checked by the rules of the service. Raises if JSON cannot represent a value."""
     body = canonicalize_arguments(to_builtins(request))
     convert(type(request), parse_object(body, exact_integers=True))
     return body
@@ -50,13 +50,13 @@ def start(
 ) -> Call[HubStartAnswer]:
     """Start the session of a source and a session key. Starting it again returns the same session."""
 
-    def check(answer: HubStartAnswer, _context: CheckContext) -> None:
-        require(answer.source.get("type") == source.type, "is another source", "$.source.type")
+    def check_response(answer: HubStartAnswer, _context: CheckContext) -> None:
+        require(answer.source.get("type") == source.type, "is not the requested source", "$.source.type")
         jti = (unsafe_peek(answer.token).claims or {}).get("jti")
         require(jti == answer.ardur_session_id, "is not that of the passport", "$.ardur_session_id")
 
     request = HubStartRequest(source=source, session=session, mission=mission)
-    return Call("POST", "/v1/sessions/start", HubStartAnswer, check, _body(request))
+    return Call("POST", "/v1/sessions/start", HubStartAnswer, check_response, _body(request))
 
 
 def observe(
@@ -75,10 +75,10 @@ def observe(
     key = secrets.token_hex(_KEY_BYTES) if idempotency_key is None else idempotency_key
     request = _observe_request(source, event, session, mission, key)
 
-    def check(answer: ObserveAnswer, context: CheckContext) -> None:
+    def check_response(answer: ObserveAnswer, context: CheckContext) -> None:
         check_observation(answer, request, context, has_random_key=idempotency_key is None)
 
-    return Call("POST", "/v1/events/observe", ObserveAnswer, check, _body(request))
+    return Call("POST", "/v1/events/observe", ObserveAnswer, check_response, _body(request))
 
 
 def check(

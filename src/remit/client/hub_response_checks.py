@@ -58,7 +58,7 @@ def _check_consistency(answer: ObserveAnswer, source: SourceInfo) -> None:
     require(receipt.receipt_id == answer.receipt_id, "is of another receipt", "$.receipt_id")
     require(receipt.receipt_hash == sha256_hex(receipt.jwt.encode()), "is of another receipt", "$.receipt.receipt_hash")
     require(answer.policy.decision == receipt.verdict == "compliant" or not permits, "permits a denial", "$.decision")
-    require(review.source.get("type") == source.type, "is another source", "$.session_review.source.type")
+    require(review.source.get("type") == source.type, "is not the requested source", "$.session_review.source.type")
     require(review.session_id == answer.session_id, "is another key", "$.session_review.session_id")
     require(
         review.ardur_session_id == answer.ardur_session_id, "is another session", "$.session_review.ardur_session_id"

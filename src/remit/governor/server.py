@@ -351,7 +351,7 @@ class _Connection(asyncio.Protocol):
             given = b""
         if not is_valid_proof(given, "client", self._server.secret, self._client, self._own):
             raise LedgerUnavailable("it does not know the secret of the home")
-        self._frames.most = MAX_FRAME
+        self._frames.max_bytes = MAX_FRAME
         self._next = self._take_introduction
 
     def _take_introduction(self, body: bytes) -> None:

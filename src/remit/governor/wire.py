@@ -58,7 +58,8 @@ __all__ = [
     "encode_message",
 ]
 
-# The use cases that run in the ledger process. Use cases that only read run in the front, with its own reader.
+# The use cases that may write, even if they are named `Get...`: they run in the ledger process. Those that never write
+# run in the front, with its own reader.
 USE_CASES: Final[Mapping[str, type[Any]]] = {
     kind.__name__: kind
     for kind in (
@@ -95,30 +96,30 @@ USE_CASES: Final[Mapping[str, type[Any]]] = {
 }
 
 HEADER_BYTES: Final = 4
-# An HTTP request has at most one megabyte; with its findings, it stays far below this.
+# An HTTP request is at most one megabyte; with the findings of the front it is still far below this.
 MAX_FRAME: Final = 16 * 1024 * 1024
 # The kinds of messages from the ledger process: an answer, an error, or an unsolicited event.
 ANSWER: Final = 0
 FAILURE: Final = 1
 EVENT: Final = 2
-# Sent by a service that disconnects, in place of the name of a use case.
+# Sent by a front that disconnects, in place of the name of a use case.
 BYE: Final = "bye"
 
 _T = TypeVar("_T")
 
 _LARGE_INTEGER: Final = 1
 _MAX_DIGITS: Final = 64
-_UNEXPECTED: Final = "unforeseen"
+_UNEXPECTED: Final = "unexpected"
 
 
 class FrameDecoder:
-    """Splits received data into frames of at most `most` bytes."""
+    """Splits received data into frames of at most `max_bytes` bytes."""
 
-    __slots__ = ("_buffer", "most")
+    __slots__ = ("_buffer", "max_bytes")
 
-    def __init__(self, most: int = MAX_FRAME) -> None:
+    def __init__(self, max_bytes: int = MAX_FRAME) -> None:
         self._buffer = bytearray()
-        self.most = most
+        self.max_bytes = max_bytes
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield the bodies of the complete frames; raise `JsonTooLarge` if a length prefix exceeds the limit."""
@@ -126,8 +127,8 @@ class FrameDecoder:
         buffer += data
         while len(buffer) >= HEADER_BYTES:
             size = int.from_bytes(buffer[:HEADER_BYTES])
-            if size > self.most:
-                raise JsonTooLarge(f"a frame of {size} bytes; the limit is {self.most}")
+            if size > self.max_bytes:
+                raise JsonTooLarge(f"a frame of {size} bytes; the limit is {self.max_bytes}")
             end = HEADER_BYTES + size
             if len(buffer) < end:
                 return
@@ -137,7 +138,7 @@ class FrameDecoder:
 
     def feed_all(self, data: bytes) -> Sequence[bytes]:
         """Return what `feed` yields, with a fast path for data that is exactly one frame."""
-        if not self._buffer and HEADER_BYTES + int.from_bytes(data[:HEADER_BYTES]) == len(data) <= self.most:
+        if not self._buffer and HEADER_BYTES + int.from_bytes(data[:HEADER_BYTES]) == len(data) <= self.max_bytes:
             return (data[HEADER_BYTES:],)
         return tuple(self.feed(data))
 
@@ -276,14 +277,14 @@ def _decode_hook(kind: type, value: Any) -> object:  # noqa: ANN401 - as decoded
         return BrokenChain(*msgspec.convert(value, tuple[int, str, str]))
     if get_origin(kind) is Iterable:
         return msgspec.convert(value, tuple[SpawnedProgram, ...])
-    raise NotImplementedError(f"{kind} does not cross the socket")
+    raise NotImplementedError(f"{kind} cannot be sent to the ledger process")
 
 
 def _encode_hook(value: object) -> object:
     """Convert a value of a type that msgspec does not support to builtins."""
     if isinstance(value, BrokenChain):
         return value.index, value.fault, str(value).partition(": ")[2]
-    raise TypeError(f"{type(value).__name__} does not cross the socket")
+    raise TypeError(f"{type(value).__name__} cannot be sent to the ledger process")
 
 
 _encoder: Final = msgpack.Encoder(enc_hook=_encode_hook)

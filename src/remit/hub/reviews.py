@@ -1,7 +1,7 @@
 """The review of a session: a summary for its user, updated with every event.
 
-Its size is bounded: counts are in the row of the session, and only the last actions are kept. Reviews that were used
-last are cached; events that another process has added since are read from the ledger.
+Its size is bounded: counts are in the row of the session, and only the last actions are kept. The most
+recently used reviews are cached; events that another process has added since are read from the ledger.
 """
 
 from collections import OrderedDict, deque
@@ -22,7 +22,7 @@ from remit.schemas.hub import ReviewAnswer
 __all__ = ["MAX_ACTIONS", "LoadReview", "Review", "ReviewCache", "load_review", "review_answer", "source_members"]
 
 MAX_ACTIONS: Final = 50
-# Reviews in the cache. With consent to visible text, one can have half a megabyte.
+# Reviews in the cache. With consent to visible text, one can take half a megabyte.
 _MAX_SESSIONS: Final = 64
 _SOURCE: Final = ("type", "app", "origin", "process", "version")
 _WORDS: Final[Mapping[str, str]] = {
@@ -91,7 +91,7 @@ class ReviewCache:
         return review
 
     def put(self, session_id: str, review: Review) -> Review:
-        """Cache a review unless the one in the cache is as new, and return the one that is cached now."""
+        """Cache a review unless the cached one is at least as new, and return the one that is cached now."""
         cached = self.get(session_id)
         if cached is not None and cached.newest >= review.newest:
             return cached
@@ -103,12 +103,12 @@ class ReviewCache:
 
 @dataclass(frozen=True)
 class LoadReview:
-    """The use case of `load_review`."""
+    """Loads the review of a session, in a thread."""
 
     session_id: str
 
     async def run(self, context: Context) -> Review | None:
-        """Load it in a thread."""
+        """Return the review; None if the session has no source."""
         review: Review | None = await context.to_thread(lambda: load_review(context, self.session_id))
         return review
 
@@ -120,7 +120,7 @@ def load_review(context: Context, session_id: str) -> Review | None:
 
 
 def _decode_review(source: Source, notes: list[EventNote]) -> Review:
-    """Return the review in stored rows. They are not signed and no evidence, so rows that do not decode are skipped."""
+    """Return the review in stored rows. They are neither signed nor evidence: rows that do not decode are skipped."""
     details = dict[str, str]()
     with suppress(msgspec.DecodeError):
         details = msgspec.json.decode(source.told, type=dict[str, str])
@@ -147,6 +147,7 @@ def review_answer(session: Session, review: Review, receipt_hash: str | None = N
         "violation": session.violation,
         "insufficient_evidence": session.insufficient_evidence,
     }
+    # In the API, `session_id` is the key that the source uses, and `ardur_session_id` the id in the ledger.
     return ReviewAnswer(
         session_id=review.key,
         ardur_session_id=session.id,

@@ -29,7 +29,7 @@ Cookie: TypeAlias = Callable[[], tuple[bytes, bytes]]
 _HTML: Final = "text/html"
 _JSON: Final = "application/json"
 _METRICS: Final = "text/plain"
-_NOTHING: Final = b"{}"
+_EMPTY_OBJECT: Final = b"{}"
 
 
 class DashboardPages(Protocol):
@@ -62,7 +62,7 @@ def hub_routes(
     A client that opens the dashboard with the token in the query gets the `cookie` for the other pages.
     """
 
-    async def enter(request: Request) -> BytesResponse:
+    async def overview_with_cookie(request: Request) -> BytesResponse:
         page = await pages.overview(request)
         return page._replace(headers=(*page.headers, cookie()))
 
@@ -90,7 +90,7 @@ def hub_routes(
             AttestAnswer,
             "Attest a session",
             AttestRequest,
-            without_body=_NOTHING,
+            without_body=_EMPTY_OBJECT,
         ),
         Route(
             "GET",
@@ -101,8 +101,8 @@ def hub_routes(
             choices=(RECEIPT_VIEW,),
             also=(PublicReceiptAnswer,),
         ),
-        Route("GET", "/", enter, _HTML, "The dashboard", access="page"),
-        Route("GET", "/dashboard", enter, _HTML, "The dashboard", access="page"),
+        Route("GET", "/", overview_with_cookie, _HTML, "The dashboard", access="page"),
+        Route("GET", "/dashboard", overview_with_cookie, _HTML, "The dashboard", access="page"),
         Route("GET", "/dashboard/overview", pages.overview, _HTML, "The dashboard", access="view"),
         Route("GET", "/dashboard/sessions", pages.sessions, _HTML, "The sessions", access="view"),
         Route("GET", "/dashboard/sessions/{session_id}", pages.session, _HTML, "One session", access="view"),
@@ -115,7 +115,7 @@ def hub_routes(
 
 
 def documented_routes() -> list[Route]:
-    """Return the routes with handlers that cannot be called, to describe the API."""
+    """Return all routes with stub handlers, to describe the API."""
 
     async def nothing(request: Request) -> BytesResponse:  # noqa: ARG001 - never called
         return BytesResponse(b"", _METRICS)

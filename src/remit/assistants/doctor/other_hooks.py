@@ -1,7 +1,7 @@
 """Finds hooks that Remit did not write and that can change a call after Remit has decided on it.
 
-All settings layers of an assistant are searched, including installed plugins. Hooks in the text of skills and agents,
-and those from command-line options, are not found.
+All settings layers of an assistant are searched, including installed plugins, up to `_MAX_FILES` files per target.
+Hooks in the text of skills and agents, and those from command-line options, are not found.
 """
 
 import sys
@@ -26,55 +26,56 @@ class _Layers(NamedTuple):
     events: tuple[str, ...]
     # Below the user settings folder.
     user: tuple[str, ...]
-    # Below the working folder.
-    here: tuple[str, ...]
+    # Below the project folder.
+    project: tuple[str, ...]
+    # Below the machine-wide settings folder.
     machine: tuple[str, ...]
     # The user settings folder, relative to the home directory.
-    home: str
+    user_folder: str
     # The machine-wide settings folder, on Linux and on macOS.
-    root: str
-    root_on_mac: str
-    # Whether the environment variable names the parent of the user settings folder.
-    config_is_above: bool = False
+    machine_folder: str
+    machine_folder_on_mac: str
+    # Whether `InstallTarget.config` is the parent of the user settings folder, as with GEMINI_CLI_HOME.
+    config_is_parent: bool = False
 
 
 _LAYERS: Final[Mapping[str, _Layers]] = {
     "claude-code": _Layers(
         events=("PreToolUse", "PermissionRequest"),
         user=("settings.json", "plugins/cache/*/*/*/hooks/hooks.json"),
-        here=(".claude/settings.json", ".claude/settings.local.json"),
+        project=(".claude/settings.json", ".claude/settings.local.json"),
         machine=("managed-settings.json", "managed-settings.d/*.json"),
-        home=".claude",
-        root="/etc/claude-code",
-        root_on_mac=_SUPPORT + "ClaudeCode",
+        user_folder=".claude",
+        machine_folder="/etc/claude-code",
+        machine_folder_on_mac=_SUPPORT + "ClaudeCode",
     ),
     "codex": _Layers(
         events=("PreToolUse", "PermissionRequest"),
         user=("hooks.json", "config.toml"),
-        here=(".codex/hooks.json", ".codex/config.toml"),
+        project=(".codex/hooks.json", ".codex/config.toml"),
         machine=("requirements.toml", "config.toml", "hooks.json"),
-        home=".codex",
-        root="/etc/codex",
-        root_on_mac="/etc/codex",
+        user_folder=".codex",
+        machine_folder="/etc/codex",
+        machine_folder_on_mac="/etc/codex",
     ),
     "gemini": _Layers(
         events=("BeforeTool",),
         user=("settings.json", "extensions/*/hooks/hooks.json"),
-        here=(".gemini/settings.json",),
+        project=(".gemini/settings.json",),
         machine=("settings.json",),
-        home=".gemini",
-        root="/etc/gemini-cli",
-        root_on_mac=_SUPPORT + "GeminiCli",
-        config_is_above=True,
+        user_folder=".gemini",
+        machine_folder="/etc/gemini-cli",
+        machine_folder_on_mac=_SUPPORT + "GeminiCli",
+        config_is_parent=True,
     ),
     "copilot": _Layers(
         events=("preToolUse", "permissionRequest"),
         user=("hooks/*.json", "settings.json", "config.json"),
-        here=(".github/hooks/*.json", ".claude/settings.json", ".claude/settings.local.json"),
+        project=(".github/hooks/*.json", ".claude/settings.json", ".claude/settings.local.json"),
         machine=("policy.d/*.json",),
-        home=".copilot",
-        root="/etc/github-copilot",
-        root_on_mac=_SUPPORT + "github-copilot",
+        user_folder=".copilot",
+        machine_folder="/etc/github-copilot",
+        machine_folder_on_mac=_SUPPORT + "github-copilot",
     ),
 }
 
@@ -94,13 +95,16 @@ def find_other_hooks(assistant: str, targets: Sequence[InstallTarget], ours: Col
 
 def _files(layers: _Layers, target: InstallTarget) -> Iterator[str]:
     """Yield the settings files of all layers for a target."""
-    usual = Path(target.user_home, layers.home)
-    named = Path(target.config, layers.home) if layers.config_is_above else Path(target.config)
-    machine = layers.root_on_mac if sys.platform == "darwin" else layers.root
-    below = [(named if target.config else usual, layers.user), (Path(target.managed or machine), layers.machine)]
+    default = Path(target.user_home, layers.user_folder)
+    configured = Path(target.config, layers.user_folder) if layers.config_is_parent else Path(target.config)
+    machine = layers.machine_folder_on_mac if sys.platform == "darwin" else layers.machine_folder
+    searched = [
+        (configured if target.config else default, layers.user),
+        (Path(target.managed or machine), layers.machine),
+    ]
     if target.folder is not None:
-        below.append((Path(target.folder), layers.here))
-    for folder, patterns in below:
+        searched.append((Path(target.folder), layers.project))
+    for folder, patterns in searched:
         yield from (str(path) for pattern in patterns for path in sorted(folder.glob(pattern)))
 
 

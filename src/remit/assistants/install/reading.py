@@ -16,11 +16,13 @@ from remit.errors import FieldInvalid, InputError
 __all__ = ["read_settings", "shown_path"]
 
 # JSON strings do not span lines, so a line that starts with two slashes is always a comment.
-_COMMENTED_LINE: Final = re.compile(rb"^[ \t]*//[^\r\n]*\r?$", re.MULTILINE)
+_COMMENT_LINE: Final = re.compile(rb"^[ \t]*//[^\r\n]*\r?$", re.MULTILINE)
 
 
 def read_settings(path: Path, *, with_comments: bool = False) -> Mapping[str, JSON]:
-    """Return the content of a settings file; empty if there is none. Raises `InputError` if it cannot be parsed.
+    """Return the members of a settings file: none if it does not exist or is no object.
+
+    Raises `InputError` if it cannot be read or parsed.
 
     `with_comments` is for assistants that accept comments: lines with nothing but a comment are ignored.
     """
@@ -29,7 +31,7 @@ def read_settings(path: Path, *, with_comments: bool = False) -> Mapping[str, JS
             return {}
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1).removeprefix(BOM.encode("utf-8"))
-        plain = _COMMENTED_LINE.sub(b"", data) if with_comments and len(data) <= MAX_BYTES else data
+        plain = _COMMENT_LINE.sub(b"", data) if with_comments and len(data) <= MAX_BYTES else data
         value = parse_json(plain) if plain.strip(b" \t\r\n") else {}
     except OSError:
         raise FieldInvalid(
@@ -38,7 +40,7 @@ def read_settings(path: Path, *, with_comments: bool = False) -> Mapping[str, JS
     except InputError as error:
         where = "" if error.place == "$" else f" at {error.place}"
         problem = (
-            "is not plain JSON, which has no comments, so it may turn hooks off unseen: put it right first "
+            "cannot be parsed as strict JSON, so Remit cannot tell whether it turns hooks off: correct it first "
             f"({error.problem}{where})"
         )
         raise type(error)(problem, place=shown_path(path)) from None

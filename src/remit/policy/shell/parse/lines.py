@@ -16,7 +16,7 @@ _REDIRECT: Final = re.compile(
     r"(?P<descriptor>(?:[0-9]+|\{[A-Za-z_][A-Za-z0-9_]*\})(?=[<>]))?(?P<operator>&>>|<<<|<<-|<<|<>|<&|>>|>\||>&|&>|<|>)"
 )
 # Other shells read `&>` as `&` and `>`: the command runs in the background, and another one follows.
-_AFTER_BOTH: Final = re.compile(r"[\n;)&]|\|\||\Z")
+_AFTER_AND_REDIRECT: Final = re.compile(r"[\n;)&]|\|\||\Z")
 _EMPTY_LINES: Final = re.compile(r"[ \t\n]+")
 _WORD_AHEAD: Final = re.compile(r"(?:[a-z]+|[{}!]|\[\[)(?=[ \t\n;&|<>()]|\Z)")
 
@@ -32,7 +32,7 @@ def skip_lines(reader: Reader) -> None:
 
 
 def reserved_ahead(reader: Reader) -> str:
-    """Return the next reserved word, or "". With a quote or an expansion it is an ordinary word."""
+    """Return the next reserved word, or "". A word with a quote or an expansion is never reserved."""
     ahead = _WORD_AHEAD.match(reader.text, reader.at)
     return ahead[0] if ahead and ahead[0] in _RESERVED else ""
 
@@ -44,7 +44,7 @@ def accept_word(reader: Reader, word: str) -> bool:
 
 
 def expect_word(reader: Reader, word: str) -> None:
-    """Consume a reserved word, or refuse the script if another one comes next."""
+    """Consume a reserved word, or refuse the script if anything else comes next."""
     skip_lines(reader)
     if not accept_word(reader, word):
         raise reader.fail(f"{quote(word)} is missing")
@@ -68,7 +68,7 @@ def read_redirect(reader: Reader) -> Redirect | None:
         return None
     operator, descriptor = found["operator"], found["descriptor"] or ""
     if len(descriptor) > 1:
-        # Other shells take only one digit as descriptor, and the rest as a word.
+        # Other shells take only one digit as descriptor, and read the rest, or `{name}`, as a word.
         reader.check_bash()
     if operator in "<>" and reader.text.startswith("(", found.end()):
         # A process substitution is a word.
@@ -83,9 +83,9 @@ def read_redirect(reader: Reader) -> Redirect | None:
     reader.skip_blanks()
     word = reader.word()
     if word is None:
-        raise reader.fail("a redirection without a file")
+        raise reader.fail("a redirection without a target")
     if operator.startswith("&"):
         reader.skip_blanks()
-        if not _AFTER_BOTH.match(reader.text, reader.at):
+        if not _AFTER_AND_REDIRECT.match(reader.text, reader.at):
             reader.check_bash()
     return Redirect(operator, word, descriptor)
