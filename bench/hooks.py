@@ -33,8 +33,8 @@ from remit.assistants.install.plan import HookConnection
 from remit.assistants.records import SECRETS, Protection, Protections, hook_script_text
 from remit.claims.mission import Mission
 from remit.config import ensure_token
-from remit.hub.auth import hook_token, proof_key
 from remit.ledger.home import open_home
+from remit.server.hook_tokens import hook_token, proof_key
 from remit.version import __version__
 
 __all__ = ["main"]

@@ -34,7 +34,7 @@ from remit import (
 )
 from remit.claims.canonical import canonicalize_arguments, sha256_hex
 from remit.claims.chain import FAULTS, invocation_digest
-from remit.claims.merkle import hash_leaf, root_of, verify_consistency, verify_inclusion
+from remit.claims.merkle import hash_leaf, merkle_root, verify_consistency, verify_inclusion
 from remit.errors import InputError, TokenError
 from tests.world import error_classes
 
@@ -223,8 +223,8 @@ def test_attestations(case: Case) -> None:
 def test_merkle_trees(case: Case) -> None:
     leaves = [hash_leaf(str(number).encode()) for number in range(case["size"])]
     root = bytes.fromhex(case["root"])
-    assert root_of(leaves) == root
+    assert merkle_root(leaves) == root
     for index, path in enumerate(case["inclusion"]):
         verify_inclusion(leaves[index], index, case["size"], [bytes.fromhex(node) for node in path], root)
     for old, path in enumerate(case["consistency"], 1):
-        verify_consistency(old, root_of(leaves[:old]), case["size"], root, [bytes.fromhex(node) for node in path])
+        verify_consistency(old, merkle_root(leaves[:old]), case["size"], root, [bytes.fromhex(node) for node in path])

@@ -1,6 +1,6 @@
 """Settings from the environment and from `config.json` of the home. The only reader of the environment.
 
-Keeps these invariants: a token in the file is too long to guess, and is left out of the representation of
+Invariants: a token in the file is too long to guess, and is left out of the representation of
 `HomeSettings`; the Hub's address is a loopback address; unknown members of the file are preserved.
 """
 
@@ -158,7 +158,7 @@ class HomeSettings:
 _Token: TypeAlias = Annotated[str, matches("[A-Za-z0-9_-]{43,256}")]
 
 
-class _Members(Claims, frozen=True, kw_only=True):
+class _ConfigMembers(Claims, frozen=True, kw_only=True):
     admin_token: _Token | UnsetType = UNSET
     proxy_token: _Token | UnsetType = UNSET
     hub_token: _Token | UnsetType = UNSET
@@ -179,13 +179,13 @@ def ensure_token(home: Home, name: TokenName) -> str:
     with home.locked(_LOCK):
         members = _read(home)
         known: str | None = getattr(_settings(members), _member(name))
-        return known or _renewed(home, members, name)
+        return known or _replace_token(home, members, name)
 
 
 def rotate_token(home: Home, name: TokenName) -> str:
     """Create a new token of this name, and return it. The old one is not kept."""
     with home.locked(_LOCK):
-        return _renewed(home, _read(home), name)
+        return _replace_token(home, _read(home), name)
 
 
 def set_hub_url(home: Home, url: str) -> None:
@@ -215,7 +215,7 @@ def check_hub_host(host: str, place: str) -> None:
         raise FieldInvalid(f"must be one of {', '.join(HUB_HOSTS)}: the Hub listens on this machine only", place=place)
 
 
-def _renewed(home: Home, members: dict[str, JSON], name: TokenName) -> str:
+def _replace_token(home: Home, members: dict[str, JSON], name: TokenName) -> str:
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     home.replace(CONFIG_FILE, encode(members | {_member(name): token}))
     return token
@@ -232,7 +232,7 @@ def _read(home: Home) -> dict[str, JSON]:
     data = home.read(CONFIG_FILE, max_bytes=_MAX_BYTES)
     try:
         members = {} if data is None else parse_object(data, max_bytes=_MAX_BYTES)
-        _known(members)
+        _parse_known(members)
     except InputError as error:
         damaged = StateCorrupt(f"{CONFIG_FILE} is damaged: {error}")
         damaged.add_note(f"Repair it, or move {CONFIG_FILE} away: new tokens are created, and clients need them.")
@@ -241,11 +241,13 @@ def _read(home: Home) -> dict[str, JSON]:
 
 
 def _settings(members: dict[str, JSON]) -> HomeSettings:
-    known = _known(members)
+    known = _parse_known(members)
     return HomeSettings(
         known.admin_token or None, known.proxy_token or None, known.hub_token or None, without_localhost(known.hub_url)
     )
 
 
-def _known(members: dict[str, JSON]) -> _Members:
-    return convert(_Members, {name: members[name] for name in _Members.__struct_fields__ if name in members})
+def _parse_known(members: dict[str, JSON]) -> _ConfigMembers:
+    return convert(
+        _ConfigMembers, {name: members[name] for name in _ConfigMembers.__struct_fields__ if name in members}
+    )

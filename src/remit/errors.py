@@ -11,18 +11,18 @@ that is not quoted and clipped.
     │   ├── JsonSyntax              not JSON
     │   ├── JsonDuplicateMember     one name twice in an object
     │   ├── JsonNumberRefused       NaN, Infinity, or a number that JSON cannot carry exactly
-    │   ├── JsonLoneSurrogate       half a character
-    │   ├── JsonTooDeep             nested deeper than we read
+    │   ├── JsonLoneSurrogate       a lone surrogate
+    │   ├── JsonTooDeep             nested deeper than the limit
     │   ├── FieldInvalid            a member is missing, unknown or breaks its rule
     │   ├── NotCanonicalizable      a value has no RFC 8785 form
-    │   ├── ShellUnparsed           a command line cannot be read as bash reads it
-    │   └── PolicyInvalid           a policy file is not what its engine can use
+    │   ├── ShellUnparsed           a command line cannot be parsed as bash does
+    │   └── PolicyInvalid           a policy file that its engine cannot use
     ├── KeyMaterialError            a key cannot be used
     │   ├── KeyMalformed            not a key in the stated format
     │   ├── KeyNotP256              a key of another algorithm or curve
-    │   ├── KeyUseForbidden         the key says that it is not for verifying
+    │   ├── KeyUseForbidden         the key is marked as not for verifying
     │   └── KeyConflict             two different trusted keys under one id
-    ├── TokenError                  a signed token is not what it must be
+    ├── TokenError                  a signed token is not valid
     │   ├── TokenTooLarge           longer than its kind allows
     │   ├── TokenMalformed          not three parts with a 64-byte signature
     │   ├── TokenEncodingInvalid    not strict base64url
@@ -30,69 +30,69 @@ that is not quoted and clipped.
     │   ├── AlgorithmRefused        any algorithm but ES256
     │   ├── TokenKindMismatch       a `typ` of another kind
     │   ├── CriticalHeaderRefused   `crit` is present
-    │   ├── KeyInHeaderRefused      the header brings its own key or says where to fetch one
-    │   ├── UnknownHeaderRefused    a header member that we do not know
+    │   ├── KeyInHeaderRefused      the header has a key, or a URL of one
+    │   ├── UnknownHeaderRefused    an unknown header member
     │   ├── KeyIdInvalid            `kid` is not a well-formed key id
     │   ├── KeyUnknown              `kid` names no trusted key
     │   ├── KeyPeriodEnded          not known to be signed within the period of its key
     │   ├── SignatureOutOfRange     r or s is not between 1 and n - 1
-    │   ├── SignatureNotLowS        the second form of a signature; ours have one form
+    │   ├── SignatureNotLowS        a high-S signature; tokens must have one form
     │   ├── SignatureInvalid        the signature does not verify
-    │   ├── PayloadInvalid          the signed payload is not what its kind must hold
-    │   └── IssuerMismatch          `iss` is not whom the key is trusted for
+    │   ├── PayloadInvalid          the signed payload does not fit its kind
+    │   └── IssuerMismatch          `iss` is not the issuer that the key is trusted for
     ├── PassportError               a verified passport does not apply
     │   ├── PassportExpired         `exp` has passed
-    │   ├── PassportNotYetValid     `nbf` or `iat` lies ahead
+    │   ├── PassportNotYetValid     `nbf` or `iat` is in the future
     │   ├── PassportRevoked         it, or one that it was delegated from, was revoked
     │   ├── PassportUnregistered    it names this home as its issuer, and the home has not registered it
     │   ├── LineageUnknown          a delegate's passport that was not delegated here
     │   ├── AudienceMismatch        made for another service or another use
-    │   ├── MissionWidened          a delegate asks for more than its parent has
+    │   ├── MissionWidened          a delegate requests more than its parent has
     │   └── DelegationTooDeep       the lineage is longer than allowed
     ├── EvidenceError               evidence contradicts itself
-    │   ├── BrokenChain             receipts do not form one chain; says where and why
+    │   ├── BrokenChain             receipts do not form one chain; has the place and reason
     │   ├── ProofInvalid            a Merkle proof does not verify
     │   └── AttestationMismatch     an attestation does not describe these receipts
-    ├── RequestError                a request does not fit what is there
+    ├── RequestError                a request that contradicts the state
     │   ├── SessionNotFound         no session has this id
     │   ├── ReceiptNotFound         no receipt of the session has this id
     │   ├── ProtectionNotFound      no protection of an assistant has this name
-    │   ├── SessionSealed           the session comes from an older copy, and takes no receipt any more
+    │   ├── SessionSealed           the session comes from an older copy, and gets no more receipts
     │   ├── RequestConflict         a key or id used before, for something else
     │   ├── KillSwitchOn            no session starts until it is released
     │   ├── RateLimited             too many calls in a session that permits nothing any more; not evaluated
     │   └── HolderMismatch          a session or passport of another holder
     ├── AccessError                 an HTTP request that is not served
-    │   ├── HttpMalformed           not HTTP as we read it
-    │   ├── HeadersTooLarge         more header fields, or longer ones, than we read
-    │   ├── BodyTooLarge            more bytes than we read
+    │   ├── HttpMalformed           not strict HTTP
+    │   ├── HeadersTooLarge         more or longer header fields than the limit
+    │   ├── BodyTooLarge            more bytes than the limit
     │   ├── RequestTooSlow          it did not arrive in time
-    │   ├── HostRefused             `Host` names someone else
-    │   ├── RouteNotFound           nothing is at this path
-    │   ├── MethodRefused           something is there, for another method
+    │   ├── HostRefused             `Host` names another server
+    │   ├── RouteNotFound           the path does not exist
+    │   ├── MethodRefused           the path exists, for another method
     │   ├── MediaTypeRefused        a body that is not plain JSON
-    │   ├── OriginRefused           a page of another origin asks for a change
+    │   ├── OriginRefused           a page of another origin requests a change
     │   ├── TokenRequired           the token is missing or wrong
     │   ├── HubTokenRequired        the Hub's token is missing or wrong
     │   ├── HookSecretWrong         an event of an assistant does not show the secret of its session
     │   ├── TooManyTries            too many wrong tokens
-    │   └── ServiceBusy             more at once than we take
-    ├── ServiceError                a service of ours cannot be reached, or cannot be started
+    │   └── ServiceBusy             more at once than the limit
+    ├── ServiceError                a Remit service cannot be reached or started
     │   ├── ServiceUnavailable      no answer
     │   ├── HubUnavailable          no answer from the Hub
-    │   ├── ServiceRefused          the service answered with an error
+    │   ├── ServiceRefused          an answer with an error
     │   ├── PortInUse               another program listens there
     │   └── CertificateUnusable     a certificate, its key or an authority that TLS cannot use
-    ├── LedgerError                 the ledger does not do what was asked
+    ├── LedgerError                 the ledger cannot do what was requested
     │   ├── LedgerUnavailable       nothing is known to be written, and no decision is given
     │   └── HeadMoved               a chain has grown since its head was read
-    └── StateError                  what is kept on this machine cannot be used as it is
-        ├── HomeUnsafe              a folder or file of the home is not its owner's alone
-        ├── StateCorrupt            a file does not say what it must, or the ledger fails its check
-        ├── StateMissing            something that must be there is gone: a key, a ledger
-        ├── LedgerForeign           a database that is not a ledger of ours, or of a newer version
-        ├── LedgerRolledBack        an older copy of the ledger was put in the place of a newer one
-        ├── LedgerInUse             another process uses the ledger, or runs with other options
+    └── StateError                  the state on this machine cannot be used
+        ├── HomeUnsafe              a folder or file of the home is accessible to others
+        ├── StateCorrupt            a file is damaged, or the ledger fails its check
+        ├── StateMissing            a key or a ledger is missing
+        ├── LedgerForeign           a database that is not a Remit ledger, or of a newer version
+        ├── LedgerRolledBack        an older copy of the ledger has replaced a newer one
+        ├── LedgerInUse             other processes have the ledger open
         └── SqliteUnsafe            the SQLite library has a known bug that loses data
 """
 
@@ -194,7 +194,7 @@ __all__ = [
 
 
 def quote(text: str) -> str:
-    """Return text from outside for a message: escaped, and clipped so that nobody can flood a log."""
+    """Return untrusted text for a message: escaped, and truncated so that it cannot flood a log."""
     return repr(text if len(text) <= _SHOWN_LENGTH else text[:_SHOWN_LENGTH] + "...")
 
 
@@ -202,13 +202,13 @@ _SHOWN_LENGTH = 60
 
 
 class RemitError(Exception):
-    """Anything that Remit raises on purpose."""
+    """The base class of all errors that Remit raises."""
 
     code: ClassVar[str] = "remit_error"
 
 
 class InputError(RemitError, ValueError):
-    """Bytes or values from outside are not acceptable; `place` is its JSON path, or a file."""
+    """Untrusted bytes or values are not acceptable; `place` is a JSON path, or a file."""
 
     code = "input_error"
 
@@ -220,7 +220,7 @@ class InputError(RemitError, ValueError):
 
 
 class JsonTooLarge(InputError):
-    """More bytes, members, characters or digits than we read."""
+    """More bytes, members, characters or digits than the limit."""
 
     code = "json_too_large"
 
@@ -238,25 +238,25 @@ class JsonSyntax(InputError):
 
 
 class JsonDuplicateMember(InputError):
-    """An object has one name twice, so readers may disagree on what it says."""
+    """An object has a repeated name, which parsers treat differently."""
 
     code = "json_duplicate_member"
 
 
 class JsonNumberRefused(InputError):
-    """NaN, Infinity, or a number that JSON cannot carry exactly."""
+    """NaN, Infinity, or a number that JSON cannot represent exactly."""
 
     code = "json_number_refused"
 
 
 class JsonLoneSurrogate(InputError):
-    """A string holds half a character, which has no UTF-8 form."""
+    """A string has a lone surrogate, which has no UTF-8 form."""
 
     code = "json_lone_surrogate"
 
 
 class JsonTooDeep(InputError):
-    """Arrays and objects are nested deeper than we read."""
+    """Arrays and objects are nested deeper than the limit."""
 
     code = "json_too_deep"
 
@@ -274,7 +274,7 @@ class NotCanonicalizable(InputError):
 
 
 class ShellUnparsed(InputError):
-    """A command line cannot be read as bash reads it; `word` is where, `reason` why."""
+    """A command line cannot be parsed as bash does; `word` is the place, `reason` the reason."""
 
     code = "shell_unparsed"
 
@@ -309,7 +309,7 @@ class KeyNotP256(KeyMaterialError):
 
 
 class KeyUseForbidden(KeyMaterialError):
-    """The key says that it is not for verifying, is a secret where a public key belongs, or is not ours."""
+    """The key is marked as not for verifying, is private where a public key belongs, or is foreign."""
 
     code = "key_use_forbidden"
 
@@ -321,7 +321,7 @@ class KeyConflict(KeyMaterialError):
 
 
 class TokenError(RemitError):
-    """A signed token is not what it must be. None of its claims can be trusted."""
+    """A signed token is not valid. Its claims cannot be trusted."""
 
     code = "token_error"
 
@@ -356,7 +356,7 @@ class TokenHeaderInvalid(TokenError):
 
 
 class AlgorithmRefused(TokenError):
-    """The header names any algorithm but ES256, or none."""
+    """The algorithm in the header is missing, or not ES256."""
 
     code = "algorithm_refused"
 
@@ -368,19 +368,19 @@ class TokenKindMismatch(TokenError):
 
 
 class CriticalHeaderRefused(TokenError):
-    """The header has `crit`; we know no extension that could be critical."""
+    """The header has `crit`; no extensions are supported."""
 
     code = "critical_header_refused"
 
 
 class KeyInHeaderRefused(TokenError):
-    """The header brings its own key or says where to fetch one."""
+    """The header has a key, or a URL of one."""
 
     code = "key_in_header_refused"
 
 
 class UnknownHeaderRefused(TokenError):
-    """The header has a member that we do not know."""
+    """The header has an unknown member."""
 
     code = "unknown_header_refused"
 
@@ -410,7 +410,7 @@ class SignatureOutOfRange(TokenError):
 
 
 class SignatureNotLowS(TokenError):
-    """The second form of a signature. A token of ours has one form, because chains hash it."""
+    """The signature is high-S. A token of Remit has one form, because chains hash it."""
 
     code = "signature_not_low_s"
 
@@ -422,7 +422,7 @@ class SignatureInvalid(TokenError):
 
 
 class PayloadInvalid(TokenError):
-    """The payload is signed, but it is not what its kind must hold; `fault` is the code of what is wrong."""
+    """The payload is signed, but does not have the form of its kind; `fault` is the code of what is wrong."""
 
     code = "payload_invalid"
 
@@ -434,7 +434,7 @@ class PayloadInvalid(TokenError):
 
 
 class IssuerMismatch(TokenError):
-    """The claim `iss` is not whom the signing key is trusted for."""
+    """The claim `iss` is not the issuer that the signing key is trusted for."""
 
     code = "issuer_mismatch"
 
@@ -452,7 +452,7 @@ class PassportExpired(PassportError):
 
 
 class PassportNotYetValid(PassportError):
-    """The passport's `nbf` or `iat` lies ahead."""
+    """The passport's `nbf` or `iat` is in the future."""
 
     code = "passport_not_yet_valid"
 
@@ -476,13 +476,13 @@ class LineageUnknown(PassportError):
 
 
 class AudienceMismatch(PassportError):
-    """The passport was made for someone else."""
+    """The passport is for another audience."""
 
     code = "audience_mismatch"
 
 
 class MissionWidened(PassportError):
-    """A delegate asks for more than its parent has; `member` is the field that is wider."""
+    """A delegate requests more than its parent has; `member` is the member that is wider."""
 
     code = "mission_widened"
 
@@ -521,13 +521,13 @@ class BrokenChain(EvidenceError):
 
 
 class ProofInvalid(EvidenceError):
-    """A Merkle proof does not lead to the root it is held against."""
+    """A Merkle proof does not lead to the expected root."""
 
     code = "proof_invalid"
 
 
 class AttestationMismatch(EvidenceError):
-    """An attestation does not describe the receipts beside it; `member` is the first claim that differs."""
+    """An attestation does not describe these receipts; `member` is the first claim that differs."""
 
     code = "attestation_mismatch"
 
@@ -538,7 +538,7 @@ class AttestationMismatch(EvidenceError):
 
 
 class RequestError(RemitError):
-    """A request is well formed, but does not fit what is there."""
+    """A request is well formed, but contradicts the state of the service."""
 
     code = "request_error"
 
@@ -562,7 +562,7 @@ class ProtectionNotFound(RequestError):
 
 
 class SessionSealed(RequestError):
-    """The session was brought back from an older copy of the ledger: a further receipt could only fork its chain."""
+    """The session was restored from an older copy of the ledger: a further receipt could fork its chain."""
 
     code = "session_sealed"
 
@@ -598,19 +598,19 @@ class AccessError(RemitError):
 
 
 class HttpMalformed(AccessError):
-    """The bytes are not HTTP as we read it, so the connection is closed."""
+    """The bytes are not strict HTTP, so the connection is closed."""
 
     code = "http_malformed"
 
 
 class HeadersTooLarge(AccessError):
-    """More header fields, or longer ones, than we read."""
+    """More or longer header fields than the limit."""
 
     code = "headers_too_large"
 
 
 class BodyTooLarge(AccessError):
-    """The body has more bytes than we read."""
+    """The body has more bytes than the limit."""
 
     code = "body_too_large"
 
@@ -622,19 +622,19 @@ class RequestTooSlow(AccessError):
 
 
 class HostRefused(AccessError):
-    """`Host` is missing, appears twice, or names another host."""
+    """`Host` is missing, repeated, or names another server."""
 
     code = "host_not_allowed"
 
 
 class RouteNotFound(AccessError):
-    """Nothing is at this path."""
+    """The path does not exist."""
 
     code = "not_found"
 
 
 class MethodRefused(AccessError):
-    """Something is at this path, for another method; `allowed` says which."""
+    """The path exists, but not for this method; `allowed` lists the methods."""
 
     code = "method_not_allowed"
 
@@ -651,13 +651,13 @@ class MediaTypeRefused(AccessError):
 
 
 class OriginRefused(AccessError):
-    """A page of another origin asks for a change. Only browser extensions and local pages may."""
+    """A page of another origin requests a change. Only browser extensions and pages of this machine may."""
 
     code = "origin_not_allowed"
 
 
 class TokenRequired(AccessError):
-    """The token that this path asks for is missing or wrong."""
+    """The token that this path requires is missing or wrong."""
 
     code = "auth_required"
 
@@ -681,25 +681,25 @@ class TooManyTries(AccessError):
 
 
 class ServiceBusy(AccessError):
-    """More requests or connections at once than we take."""
+    """More requests or connections at once than the limit."""
 
     code = "busy"
 
 
 class ServiceError(RemitError):
-    """A service of ours cannot be reached, or cannot be started."""
+    """A Remit service cannot be reached or started."""
 
     code = "service_error"
 
 
 class ServiceUnavailable(ServiceError):
-    """The service did not answer. Whether it has done what was asked is unknown."""
+    """The service did not answer. Whether it has carried out the request is unknown."""
 
     code = "service_unavailable"
 
 
 class HubUnavailable(ServiceError):
-    """The Hub did not answer. Whether it has done what was asked is unknown."""
+    """The Hub did not answer. Whether it has carried out the request is unknown."""
 
     code = "hub_unavailable"
 
@@ -730,7 +730,7 @@ class CertificateUnusable(ServiceError):
 
 
 class LedgerError(RemitError):
-    """The ledger cannot do what was asked."""
+    """The ledger cannot do what was requested."""
 
     code = "ledger_error"
 
@@ -748,43 +748,43 @@ class HeadMoved(LedgerError):
 
 
 class StateError(RemitError):
-    """What is kept on this machine cannot be used as it is. Nothing was changed."""
+    """The state on this machine cannot be used. Nothing was changed."""
 
     code = "state_error"
 
 
 class HomeUnsafe(StateError):
-    """A folder or file of the home is accessible to others, or is a link."""
+    """A folder or file of the home is accessible to others, belongs to another user, or is a link."""
 
     code = "home_unsafe"
 
 
 class StateCorrupt(StateError):
-    """A file does not say what it must, or the ledger fails its check."""
+    """A file is damaged, or the ledger fails its check."""
 
     code = "state_corrupt"
 
 
 class StateMissing(StateError):
-    """Something that must be there is gone; a new one in its place would hide that."""
+    """A key, a ledger or another file is missing. It is not replaced, which would hide the loss."""
 
     code = "state_missing"
 
 
 class LedgerForeign(StateError):
-    """A database that is not a ledger of ours, or one of a newer version than this one reads."""
+    """A database that is not a Remit ledger, or one of a newer version than this one supports."""
 
     code = "ledger_foreign"
 
 
 class LedgerRolledBack(StateError):
-    """An older copy of the ledger was put in the place of a newer one."""
+    """An older copy of the ledger has replaced a newer one."""
 
     code = "ledger_rolled_back"
 
 
 class LedgerInUse(StateError):
-    """Another process uses the ledger alone, or needs it alone, or a service runs with other options."""
+    """Another process uses the ledger, or needs it exclusively, or a service runs with other options."""
 
     code = "ledger_in_use"
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from remit.assistants.install.acceptance import Reader, is_known
+from remit.assistants.install.acceptance import SettingsReader, is_known
 from tests.agents.claude import UNASKED, run_claude, write
 from tests.agents.governed import Governed, verdicts
 from tests.agents.install import CLAUDES, Assistant
@@ -41,5 +41,5 @@ def test_every_member_that_claude_code_lists_in_its_schema_of_settings_is_known(
     found = re.search(r"Full Settings JSON Schema(?:\\n)+```json(.*?)```", told)
     assert found is not None
     schema = json.loads(json.loads(f'"{found[1]}"'))
-    unknown = [name for name in schema["properties"] if not is_known(Reader("claude-code"), name)]
+    unknown = [name for name in schema["properties"] if not is_known(SettingsReader("claude-code"), name)]
     assert (len(schema["properties"]) > 100, unknown) == (True, [])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from remit.assistants.reconcile.calls import Call, Outcome
+from remit.assistants.reconcile.calls import Outcome, TranscriptCall
 from remit.assistants.reconcile.coverage import (
     Coverage,
     MismatchedReceipt,
@@ -34,8 +34,8 @@ def service() -> Iterator[Service]:
         yield built
 
 
-def call(outcome: Outcome = "ran", name: str = "c1", **changes: Any) -> Call:
-    return Call(name, "Bash", "s", at="2026-11-15T18:00:00.000Z", outcome=outcome)._replace(**changes)
+def call(outcome: Outcome = "ran", name: str = "c1", **changes: Any) -> TranscriptCall:
+    return TranscriptCall(name, "Bash", "s", at="2026-11-15T18:00:00.000Z", outcome=outcome)._replace(**changes)
 
 
 def decided(name: str = "c1", **changes: Any) -> SignedDecision:
@@ -83,7 +83,7 @@ def test_a_refusal_that_names_its_receipt_is_covered() -> None:
     ],
     ids=["no receipt", "not run", "unnamed", "another", "other tool", "other arguments"],
 )
-def test_a_text_alone_proves_no_refusal(refused: Call, decision: SignedDecision | None) -> None:
+def test_a_text_alone_proves_no_refusal(refused: TranscriptCall, decision: SignedDecision | None) -> None:
     coverage = compare([refused], [decision] if decision else [])
     assert (coverage.unproven, coverage.is_full, coverage.has_gaps) == ((refused,), False, False)
     assert build_report(coverage)["unproven"] == [

@@ -21,7 +21,7 @@ from remit import (
 )
 from remit.claims.attestation import OTHER_TOOLS
 from remit.claims.jws import ATTESTATION, sign_token
-from remit.claims.merkle import hash_leaf, prove_inclusion, root_of, verify_inclusion
+from remit.claims.merkle import hash_leaf, merkle_root, prove_inclusion, verify_inclusion
 from remit.claims.strictjson import JSON
 from remit.errors import AttestationMismatch, FieldInvalid, PayloadInvalid
 from tests.world import ISSUER, KEYRING, MISSION, NOW, OURS, STRANGER, Session, lineage_named, permitted, session_of
@@ -86,7 +86,7 @@ def test_the_root_proves_each_receipt_by_itself() -> None:
     session = session_of(5)
     leaves = [hash_leaf(token.encode()) for token in session.tokens]
     root = bytes.fromhex(attest(session.receipts).claims.receipts_root)
-    assert root == root_of(leaves)
+    assert root == merkle_root(leaves)
     for index, leaf in enumerate(leaves):
         verify_inclusion(leaf, index, 5, prove_inclusion(leaves, index), root)
 

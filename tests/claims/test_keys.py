@@ -48,10 +48,6 @@ def test_the_thumbprint_is_that_of_rfc_7638() -> None:
     assert JWK(**OURS.public.to_jwk()).thumbprint() == OURS.kid
 
 
-def test_keys_know_their_algorithm() -> None:
-    assert (OURS.algorithm, OURS.public.algorithm) == ("ES256", "ES256")
-
-
 @given(st.binary(max_size=300))
 def test_one_message_has_one_low_signature(message: bytes) -> None:
     signature = OURS.sign(message)

@@ -12,9 +12,9 @@ from remit.claims.merkle import (
     Frontier,
     hash_leaf,
     hash_node,
+    merkle_root,
     prove_consistency,
     prove_inclusion,
-    root_of,
     verify_consistency,
     verify_inclusion,
 )
@@ -43,14 +43,14 @@ def test_roots_are_those_of_the_definition_and_grow_step_by_step() -> None:
     for size, leaf in enumerate(LEAVES, 1):
         frontier.append(leaf)
         assert (frontier.size, frontier.root()) == (size, ROOTS[size])
-        assert root_of(LEAVES[:size]) == ROOTS[size]
+        assert merkle_root(LEAVES[:size]) == ROOTS[size]
 
 
 def test_known_roots_of_certificate_transparency() -> None:
     entries = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"]
     leaves = [hash_leaf(bytes.fromhex(entry)) for entry in entries]
-    assert root_of(leaves).hex() == "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328"
-    assert root_of(leaves[:3]).hex() == "aeb6bcfe274b70a14fb067a5e5578264db0fa9b51af5e0ba159158f329e06e77"
+    assert merkle_root(leaves).hex() == "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328"
+    assert merkle_root(leaves[:3]).hex() == "aeb6bcfe274b70a14fb067a5e5578264db0fa9b51af5e0ba159158f329e06e77"
 
 
 def test_every_leaf_of_every_small_tree_is_proved_and_only_at_its_place() -> None:
@@ -169,7 +169,7 @@ def test_nodes_of_another_length_prove_nothing() -> None:
     with pytest.raises(ProofInvalid):
         verify_consistency(3, ROOTS[3], 4, forged, [third[1:], fourth, ROOTS[2] + third[:1]])
     with pytest.raises(ProofInvalid):
-        root_of([left, right[1:]])
+        merkle_root([left, right[1:]])
 
 
 def test_sizes_beyond_any_log_are_refused_at_once() -> None:

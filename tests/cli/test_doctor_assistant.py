@@ -16,9 +16,9 @@ from remit.config import ensure_token, rotate_token
 from remit.governor.assistants import BeginAssistantSession
 from remit.governor.sources import Reporter
 from remit.governor.tampering import RevokeTamperedSessions
-from remit.hub.auth import hook_token, shared_hook_token
 from remit.ledger.home import open_home
 from remit.ledger.keys import build_keyring
+from remit.server.hook_tokens import hook_token, shared_hook_token
 from remit.wiring import build_service
 from tests.assistants.hooks.scenes import Scene
 from tests.cli.running import run

@@ -13,16 +13,16 @@ import pytest
 from click.testing import Result
 
 import remit
+from remit.assistants.install.protect import control_paths
 from remit.assistants.records import Protections
 from remit.cli.errors import DONE, NO, USAGE
-from remit.cli.protect import control_paths
 from remit.config import ensure_token
 from remit.governor.assistants import BeginAssistantSession
 from remit.governor.sessions import GetSession
 from remit.governor.sources import Reporter
 from remit.governor.tampering import RevokeTamperedSessions
-from remit.hub.auth import hook_token, proof_key, shared_hook_token
 from remit.ledger.home import open_home
+from remit.server.hook_tokens import hook_token, proof_key, shared_hook_token
 from remit.wiring import build_service
 from tests.cli.running import piped, run
 from tests.governor.world import mission

@@ -11,8 +11,8 @@ import pytest
 from remit.assistants.records import Protections, wire_name
 from remit.cli.errors import DONE
 from remit.config import load_settings
-from remit.hub.auth import hook_token, proof_key, shared_hook_token
 from remit.ledger.home import open_home
+from remit.server.hook_tokens import hook_token, proof_key, shared_hook_token
 from remit.server.run_files import run_file
 from tests.cli.running import run
 from tests.cli.test_protect import Desk, asked, desk, hook_of

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from remit.cli import main
 from remit.cli.errors import DONE, STATE
 from remit.config import TOKEN_NAMES
-from remit.hub.auth import hook_token
+from remit.server.hook_tokens import hook_token
 from tests.cli.running import run
 from tests.proxy.service import HTTP, running
 

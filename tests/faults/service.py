@@ -21,7 +21,7 @@ from remit.governor.sessions import StartSession
 from remit.ledger.embedded import EmbeddedLedger, open_embedded_ledger
 from remit.ledger.records import Session, StoredReceipt
 from remit.ledger.sqlite import connect_reader
-from remit.ledger.store import Reader
+from remit.ledger.store import LedgerReader
 from remit.policy.call import ToolCall
 from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
@@ -42,7 +42,7 @@ class Service:
     governor: Governor
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> LedgerReader:
         """Return a reader of what is durable."""
         return self.opened.ledger.read()
 
@@ -87,7 +87,7 @@ def open_service(home: Path, *, vfs: str | None = None, deadline_s: float = PATI
         opened.close()
 
 
-def _close_reader(reader: Reader) -> None:
+def _close_reader(reader: LedgerReader) -> None:
     """Close what this thread reads by, so that the writer is the last to go and leaves everything in one file."""
     connection: apsw.Connection | None = getattr(getattr(reader, "_mine", None), "connection", None)
     if connection is not None:
@@ -119,7 +119,7 @@ def call_of(key: str) -> ToolCall:
     return ToolCall("Read", {"file_path": f"{folder}/{key}"})
 
 
-def pages(reader: Reader, session: str, after: int = 0) -> Iterator[StoredReceipt]:
+def pages(reader: LedgerReader, session: str, after: int = 0) -> Iterator[StoredReceipt]:
     """Go through the receipts of a session."""
     while page := reader.receipts(session, after=after):
         yield from page

@@ -22,7 +22,7 @@ from remit.governor.server import LedgerServer
 from remit.ledger.embedded import open_ledger_reader
 from remit.ledger.home import open_home
 from remit.ledger.records import KeyRecord
-from remit.ledger.store import Reader
+from remit.ledger.store import LedgerReader
 from remit.policy.engines import Engine
 from remit.policy.files import TextFiles
 from remit.policy.guard import GuardEngine, OwnProcess
@@ -154,7 +154,7 @@ class LedgerProcess(Service):
         assert isinstance(self.governor, Governor)
         return _Gated(self.governor.with_policy_of(self._means(self.reader)), self)
 
-    def _means(self, reader: Reader) -> Context:
+    def _means(self, reader: LedgerReader) -> Context:
         judging = engines_beside(self.place)
         context = context_with(reader, self.place.keys(), TextFiles(), self.clock, judging=judging, observing=())
         context.stopwatch = _stopwatch
@@ -197,7 +197,7 @@ class Front(Service):
         self.remote = self.governor = RemoteGovernor(context, connecting, deadline_s=DEADLINE_S)
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> LedgerReader:
         """The reader of the front."""
         return self._reading.reader
 

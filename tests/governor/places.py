@@ -16,8 +16,8 @@ from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import LedgerKeys
 from remit.ledger.records import KeyRecord, LedgerState, Session, StoredReceipt
 from remit.ledger.sqlite import SqliteStore
-from remit.ledger.store import Reader, Transaction
-from remit.ledger.transaction import Changes, Store
+from remit.ledger.store import LedgerReader, Transaction
+from remit.ledger.transaction import Store, TransactionChanges
 from tests.ledger.changing import rotate
 from tests.ledger.memory import MemoryStore, MemoryTables
 from tests.world import NOW, key_named
@@ -47,7 +47,7 @@ class Weather:
         if meanwhile is not None:
             meanwhile()
 
-    def before_commit(self, changes: Changes) -> None:
+    def before_commit(self, changes: TransactionChanges) -> None:
         """Fail if the commit is to be lost."""
         self.written.append((len(changes.sessions), len(changes.receipts)))
         if self.lost:
@@ -70,7 +70,7 @@ class _WeatheredMemory(MemoryStore):
         self._weather.before_begin()
         super().begin()
 
-    def commit(self, changes: Changes) -> dict[str, Session]:
+    def commit(self, changes: TransactionChanges) -> dict[str, Session]:
         self._weather.before_commit(changes)
         kept = super().commit(changes)
         self._weather.after_commit()
@@ -84,7 +84,7 @@ class _WeatheredSqlite(SqliteStore):
         self.weather.before_begin()
         super().begin()
 
-    def commit(self, changes: Changes) -> dict[str, Session]:
+    def commit(self, changes: TransactionChanges) -> dict[str, Session]:
         self.weather.before_commit(changes)
         kept = super().commit(changes)
         self.weather.after_commit()
@@ -97,7 +97,7 @@ class Place(Protocol):
     def open_store(self, weather: Weather) -> Store:
         """Return a store for a writer."""
 
-    def reader(self) -> Reader:
+    def reader(self) -> LedgerReader:
         """Return a reader."""
 
     def keys(self) -> Keys:
@@ -120,7 +120,7 @@ def _numbered_key(number: int) -> SigningKey:
 class _NumberedFiles:
     """Stands for the files of private keys: each follows from its number."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: LedgerReader) -> None:
         self._reader = reader
 
     def load(self, kid: str) -> SigningKey:
@@ -139,7 +139,7 @@ class MemoryPlace:
         """Return a store for a writer."""
         return _WeatheredMemory(self.shelf, weather)
 
-    def reader(self) -> Reader:
+    def reader(self) -> LedgerReader:
         """Return a reader."""
         return MemoryStore(self.shelf)
 
@@ -195,7 +195,7 @@ class SqlitePlace:
         store.weather = weather
         return store
 
-    def reader(self) -> Reader:
+    def reader(self) -> LedgerReader:
         """Return a reader."""
         return self._embedded.ledger.read()
 

@@ -10,8 +10,8 @@ from remit.governor.clock import Moment
 from remit.governor.lifecycle import (
     QUARANTINED,
     TRANSITIONS,
-    account_of,
     count_elapsed,
+    get_account,
     same_decision,
     session_status,
 )
@@ -103,7 +103,7 @@ def test_the_last_second_counts_until_it_is_over(elapsed_ms: int, left_s: int) -
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 20))
 def test_no_account_goes_below_nothing(limit: int, used: int, reserved: int) -> None:
     session = structs.replace(SESSION, limit=limit, used=used, reserved=reserved)
-    assert session_status(session, OFF).budget.tool_calls == account_of(session).remaining >= 0
+    assert session_status(session, OFF).budget.tool_calls == get_account(session).remaining >= 0
 
 
 _MOMENTS = st.builds(Moment, st.integers(0, 10**13), st.integers(0, 10**9), st.sampled_from(["a", "b"]))

@@ -8,7 +8,7 @@ from remit.errors import BrokenChain
 from remit.governor.attest import ChainVerification, verify_from
 from remit.governor.verification import Message
 from remit.governor.verifier import Verifier
-from remit.ledger.store import Reader
+from remit.ledger.store import LedgerReader
 from tests.governor.world import Service, SetClock
 
 __all__ = ["StillPace", "from_the_root", "verifier_of"]
@@ -41,7 +41,7 @@ class StillPace:
         self.clock.pass_s(int(seconds))
 
 
-def from_the_root(reader: Reader) -> Callable[[str, Keyring, Callable[[], None]], BrokenChain | None]:
+def from_the_root(reader: LedgerReader) -> Callable[[str, Keyring, Callable[[], None]], BrokenChain | None]:
     """Return the check of one session from its first receipt, for a ledger that is not in a file."""
 
     def check(session_id: str, keyring: Keyring, step: Callable[[], None]) -> BrokenChain | None:
@@ -58,7 +58,11 @@ def from_the_root(reader: Reader) -> Callable[[str, Keyring, Callable[[], None]]
 
 
 def verifier_of(
-    service: Service, tell: Callable[[Message], None], *, reader: Reader | None = None, pace: StillPace | None = None
+    service: Service,
+    tell: Callable[[Message], None],
+    *,
+    reader: LedgerReader | None = None,
+    pace: StillPace | None = None,
 ) -> Verifier:
     """Return a verifier over what a service keeps, by its clock."""
     reading = reader or service.governor.context.reader

@@ -28,7 +28,7 @@ from remit.governor.sessions import StartResult, StartSession
 from remit.ledger.commit import GroupCommit
 from remit.ledger.keys import build_keyring
 from remit.ledger.records import KeyRecord, Session
-from remit.ledger.store import Reader
+from remit.ledger.store import LedgerReader
 from remit.policy.call import ToolCall
 from remit.policy.engines import Engine
 from remit.policy.files import TextFiles
@@ -183,7 +183,7 @@ class Service:
         self.ledger = GroupCommit(lambda: self.place.open_store(self.weather), reader, deadline_s=DEADLINE_S)
         self.governor: UseCaseRunner = Governor(self.ledger, self._means(reader))
 
-    def _means(self, reader: Reader) -> Context:
+    def _means(self, reader: LedgerReader) -> Context:
         return Context(
             keys=self.place.keys(),
             engines=self._engines,
@@ -199,7 +199,7 @@ class Service:
         return _Entropy(f"{self._name} {self._starts}", self.drawn)
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> LedgerReader:
         """A reader of what is durable."""
         return self.place.reader()
 

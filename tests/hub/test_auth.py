@@ -11,17 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.errors import HubTokenRequired, TooManyTries
-from remit.hub.auth import (
-    COOKIE,
-    COOKIE_S,
-    HUB_BROWSER_POLICY,
-    HUB_SECURITY,
-    HubAuthenticator,
-    hook_token,
-    proof_key,
-    shared_hook_token,
-)
+from remit.hub.auth import COOKIE, COOKIE_S, HUB_BROWSER_POLICY, HUB_SECURITY, HubAuthenticator
 from remit.server.auth import MAX_TRIES, Access, Credentials
+from remit.server.hook_tokens import hook_token, proof_key, shared_hook_token
 from remit.server.openapi import describe
 from remit.server.routes import BytesResponse, Request, Route
 from tests.server.asking import World

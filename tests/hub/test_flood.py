@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.hub.auth import hook_token
+from remit.server.hook_tokens import hook_token
 from tests.hub.service import Hub, running
 from tests.proxy.service import read_answer
 

@@ -13,7 +13,7 @@ from remit.claims.types import convert
 from remit.errors import RemitError
 from remit.hub.routes import describe_hub, documented_routes
 from remit.schemas.hub import HubStartRequest, ObserveRequest
-from remit.schemas.shared import Request
+from remit.schemas.shared import RequestBody
 from tests.hub.service import DIGEST, Hub, running
 from tests.server.described import failures
 
@@ -165,7 +165,7 @@ def _accepts(name: str, value: object) -> bool:
     return bool(Draft202012Validator(schema).is_valid(value))
 
 
-def _is_taken(kind: type[Request], value: object) -> bool:
+def _is_taken(kind: type[RequestBody], value: object) -> bool:
     try:
         convert(kind, value)
     except RemitError:

@@ -16,7 +16,7 @@ from remit.errors import FieldInvalid, LedgerUnavailable, ReceiptNotFound, Route
 from remit.governor.results import RecordResult
 from remit.governor.revoke import KillSwitch
 from remit.hub.dashboard.text import make_visible
-from remit.ledger.store import Reader
+from remit.ledger.store import LedgerReader
 from remit.policy.call import ToolCall
 from tests.governor.places import SqlitePlace
 from tests.governor.world import ALLOWED, FORBIDDEN, Service
@@ -524,7 +524,7 @@ def test_long_text_is_clipped_in_lists_and_whole_in_its_receipt(service: Service
 class Counted:
     """A reader that counts the rows that it hands out."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: LedgerReader) -> None:
         self._reader = reader
         self.rows = 0
 
@@ -539,7 +539,7 @@ class Counted:
 
 def test_pages_read_the_same_however_long_the_history_is(service: Service, dashboard: Dashboard) -> None:
     reader = Counted(service.reader)
-    service.governor.context.reader = cast("Reader", reader)
+    service.governor.context.reader = cast("LedgerReader", reader)
     name = service.start(max_tool_calls=10_000).session.id
     costs: list[list[int]] = []
     for _ in range(2):

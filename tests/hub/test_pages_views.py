@@ -13,7 +13,7 @@ from remit.claims.mission import Mission
 from remit.claims.receipt import PublicDenialReason
 from remit.claims.types import SideEffectClass
 from remit.errors import FieldInvalid
-from remit.hub.dashboard.chart import HEIGHT, RANGES, WIDTH, build_chart, first_minute, tone_of
+from remit.hub.dashboard.chart import HEIGHT, RANGES, WIDTH, build_chart, first_minute, get_tone
 from remit.hub.dashboard.formatting import TimeFormatter, format_duration, format_number, pluralize
 from remit.hub.dashboard.labels import (
     FAULT_WORDS,
@@ -22,7 +22,7 @@ from remit.hub.dashboard.labels import (
     STATES,
     VERDICTS,
     describe_fault,
-    meaning_of,
+    find_meaning,
 )
 from remit.hub.dashboard.paging import PAGE_SIZE, Links, chain_pager, is_live, parse_choice, parse_position
 from remit.hub.dashboard.sessions import passport_limits, review_actions
@@ -65,9 +65,9 @@ def test_verdicts_differ_in_word_and_sign_as_well_as_in_colour() -> None:
 
 
 def test_a_code_without_words_is_shown_as_it_is() -> None:
-    assert meaning_of("moon_phase").title == "moon_phase"
+    assert find_meaning("moon_phase").title == "moon_phase"
     assert "moon_phase" in describe_fault("moon_phase")
-    assert tone_of("moon_phase") == "deny"
+    assert get_tone("moon_phase") == "deny"
 
 
 @pytest.mark.parametrize(

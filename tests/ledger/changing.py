@@ -1,7 +1,7 @@
 """Changing keys of a ledger that is open in the process of the test, without a governor."""
 
 from remit.ledger.keyfiles import KeyFiles
-from remit.ledger.keys import Distrusted, LedgerKeys, distrust_in, hand_over, remove_unused, successor_of
+from remit.ledger.keys import Distrusted, LedgerKeys, create_successor, distrust_in, hand_over, remove_unused
 from remit.ledger.records import KeyRecord
 from remit.ledger.store import Ledger
 
@@ -19,7 +19,7 @@ def rotate(ledger: Ledger, keys: LedgerKeys, files: KeyFiles, now_ms: int) -> Ke
 
 def distrust(ledger: Ledger, keys: LedgerKeys, files: KeyFiles, kid: str, *, from_ms: int, now_ms: int) -> Distrusted:
     """Refuse what a key has signed later than `from_ms`; if it is the key that signs, it hands over first."""
-    new = successor_of(ledger.read(), files, kid)
+    new = create_successor(ledger.read(), files, kid)
     distrusted = ledger.run(
         lambda transaction: distrust_in(transaction, keys, kid, new, from_ms=from_ms, now_ms=now_ms), alone=True
     )

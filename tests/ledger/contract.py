@@ -15,7 +15,7 @@ from remit.ledger.commit import CommitObserver, GroupCommit
 from remit.ledger.records import IdempotencyKey, KeyRecord, LedgerState, Session, UnsignedReceipt
 from remit.ledger.rows import SqliteReader
 from remit.ledger.sqlite import SqliteStore, connect, connect_reader, prepare
-from remit.ledger.store import Prepare, Reader, Transaction, Work
+from remit.ledger.store import LedgerReader, Prepare, Transaction, Work
 from tests.ledger.memory import MemoryStore, MemoryTables
 from tests.world import KEYRING, MISSION, NOW, OURS, denied, lineage_named, permitted
 
@@ -222,7 +222,7 @@ def once(act: Callable[[], object]) -> Callable[[], None]:
     return call
 
 
-def checked(reader: Reader, session_id: str, keyring: Keyring = KEYRING) -> list[str]:
+def checked(reader: LedgerReader, session_id: str, keyring: Keyring = KEYRING) -> list[str]:
     """Return the tokens of a chain, once it is known to be whole: one line, counted from 1, up to the head."""
     session, kept = reader.session(session_id), reader.receipts(session_id)
     assert session is not None

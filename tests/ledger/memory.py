@@ -20,17 +20,17 @@ from remit.ledger.records import (
     EventNote,
     IndexedReceipt,
     KeyRecord,
+    LedgerOverview,
     LedgerState,
     LimitRecord,
     MinuteCount,
-    Overview,
     PassportRegistration,
     Session,
     Source,
     StoredReceipt,
     unverified_kid,
 )
-from remit.ledger.transaction import AppendedReceipt, Changes
+from remit.ledger.transaction import AppendedReceipt, TransactionChanges
 
 __all__ = ["MemoryStore", "MemoryTables"]
 
@@ -93,7 +93,7 @@ class MemoryStore:
         before, self._seen = self._seen, self._shelf.commits
         return before != self._seen
 
-    def commit(self, changes: Changes) -> dict[str, Session]:
+    def commit(self, changes: TransactionChanges) -> dict[str, Session]:
         """Apply the changes and return the sessions as stored."""
         shelf = self._shelf
         numbers = count(len(shelf.sessions) + 1)
@@ -125,7 +125,7 @@ class MemoryStore:
             raise HeadMoved("another has changed the session")
         return structs.replace(session, number=session.number or next(numbers), version=session.version + 1)
 
-    def _told(self, changes: Changes) -> dict[str, Source]:
+    def _told(self, changes: TransactionChanges) -> dict[str, Source]:
         told = {source.session_id: source for source in changes.sources}
         if len(told) < len(changes.sources) or told.keys() & self._shelf.sources or told.keys() - changes.sessions:
             raise HeadMoved("a source of a session that is not new")
@@ -298,13 +298,13 @@ class MemoryStore:
         unregistered = [name for name in others if name not in shelf.passports]
         return [it.passport_id for it in registered] + [it for it in unregistered if unverified_kid(others[it]) == kid]
 
-    def overview(self) -> Overview:
+    def overview(self) -> LedgerOverview:
         """Return the size of the ledger and its last receipt."""
         shelf = self._shelf
         last = next(reversed(shelf.receipts.values()), None)
         last_id, last_hash = (last.receipt_id, sha256_hex(last.token.encode())) if last else (None, None)
         counts = len(shelf.sessions), len(shelf.receipts)
-        return Overview(shelf.ledger_id, *counts, last_id, last_hash, shelf.ledger_state.epoch)
+        return LedgerOverview(shelf.ledger_id, *counts, last_id, last_hash, shelf.ledger_state.epoch)
 
     def ledger_state(self) -> LedgerState:
         """Return the state of the whole ledger."""

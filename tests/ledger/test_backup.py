@@ -31,7 +31,7 @@ from remit.ledger.backup import backup
 from remit.ledger.check import check_ledger
 from remit.ledger.embedded import USE_LOCK, open_embedded_ledger
 from remit.ledger.home import Home, open_home
-from remit.ledger.records import RESTORED, Overview, Session
+from remit.ledger.records import RESTORED, LedgerOverview, Session
 from remit.ledger.restore import RestoreResult, restore
 from tests.ledger.changing import rotate
 from tests.ledger.service import MISSION, Service
@@ -54,7 +54,7 @@ def service(place: Path) -> Iterator[Service]:
     service.close()
 
 
-def took(place: Path, copy: Path) -> Overview:
+def took(place: Path, copy: Path) -> LedgerOverview:
     with open_home(place, create=False) as home:
         return backup(home, copy)
 

@@ -14,7 +14,7 @@ from remit.errors import HeadMoved, LedgerUnavailable, StateCorrupt
 from remit.ledger.commit import MAX_GROUP, CommitObserver, GroupCommit
 from remit.ledger.records import LedgerState, Session, UnsignedReceipt
 from remit.ledger.store import Transaction, Work
-from remit.ledger.transaction import Changes, Store
+from remit.ledger.transaction import Store, TransactionChanges
 from tests.ledger.contract import (
     PATIENT_S,
     Counted,
@@ -94,7 +94,7 @@ class ScriptedStore(MemoryStore):
     def begin(self) -> None:
         self._script.meet("begin", super().begin)
 
-    def commit(self, changes: Changes) -> dict[str, Session]:
+    def commit(self, changes: TransactionChanges) -> dict[str, Session]:
         return self._script.meet("commit", lambda: super(ScriptedStore, self).commit(changes))
 
     def session(self, session_id: str) -> Session | None:

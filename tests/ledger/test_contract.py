@@ -13,8 +13,8 @@ from remit.ledger.records import (
     Delegation,
     EarlierRequest,
     KeyRecord,
+    LedgerOverview,
     LedgerState,
-    Overview,
     Session,
     StoredReceipt,
     UnsignedReceipt,
@@ -393,11 +393,11 @@ def test_readers_see_how_the_switches_stand(ledger: GroupCommit) -> None:
 
 
 def test_the_overview_tells_how_much_there_is_and_the_last_receipt(ledger: GroupCommit) -> None:
-    assert ledger.read().overview() == Overview(LEDGER_ID, 1, 0, None, None, 0)
+    assert ledger.read().overview() == LedgerOverview(LEDGER_ID, 1, 0, None, None, 0)
     ledger.run(put(SECOND))
     ledger.run(append_to(SECOND.id))
     last = ledger.run(append_to(FIRST.id)).receipt
-    assert ledger.read().overview() == Overview(LEDGER_ID, 2, 2, last.claims.receipt_id, last.hash, 0)
+    assert ledger.read().overview() == LedgerOverview(LEDGER_ID, 2, 2, last.claims.receipt_id, last.hash, 0)
 
 
 def test_what_is_not_there_is_none(ledger: GroupCommit) -> None:

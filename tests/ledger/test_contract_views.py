@@ -10,7 +10,7 @@ from msgspec import structs
 from remit.errors import LedgerUnavailable
 from remit.ledger.commit import GroupCommit
 from remit.ledger.records import MAX_NOTES, CodeCount, EventNote, IdempotencyKey, IndexedReceipt, MinuteCount, Source
-from remit.ledger.store import Reader, Transaction, Work
+from remit.ledger.store import LedgerReader, Transaction, Work
 from tests.ledger.contract import (
     FIRST,
     SECOND,
@@ -36,7 +36,7 @@ def numbers(found: list[IndexedReceipt]) -> list[int]:
     return [numbered.number for numbered in found]
 
 
-def views(reader: Reader) -> tuple[object, ...]:
+def views(reader: LedgerReader) -> tuple[object, ...]:
     """Return all that is counted and noted."""
     counted = reader.denials_per_minute(0), reader.denials_per_code(), reader.source_count(), reader.sources()
     return *counted, reader.notes(FIRST.id), reader.latest_receipts(), reader.denials()
@@ -69,7 +69,7 @@ def with_broken(session_id: str, broken: int) -> Work[None]:
 
 
 @pytest.fixture
-def denials(ledger: GroupCommit) -> Reader:
+def denials(ledger: GroupCommit) -> LedgerReader:
     """Seven receipts of two sessions: the even ones are denials, the sixth by another code."""
     ledger.run(put(SECOND))
     for session, code in (
@@ -122,7 +122,7 @@ def test_a_session_that_is_broken_no_more_is_not_counted(ledger: GroupCommit) ->
     assert (ledger.read().broken_sessions(), ledger.read().broken_count()) == ([], 0)
 
 
-def test_the_latest_receipts_come_newest_first_with_their_place_and_code(denials: Reader) -> None:
+def test_the_latest_receipts_come_newest_first_with_their_place_and_code(denials: LedgerReader) -> None:
     found = denials.latest_receipts()
     assert [(it.number, it.code, it.kept.session_id) for it in found[:4]] == [
         (7, "", FIRST.id),
@@ -133,7 +133,7 @@ def test_the_latest_receipts_come_newest_first_with_their_place_and_code(denials
     assert [it.kept for it in found if it.kept.session_id == SECOND.id] == denials.receipts(SECOND.id)[::-1]
 
 
-def test_the_latest_receipts_come_in_pages(denials: Reader) -> None:
+def test_the_latest_receipts_come_in_pages(denials: LedgerReader) -> None:
     assert numbers(denials.latest_receipts(limit=3)) == [7, 6, 5]
     assert numbers(denials.latest_receipts(before=5, limit=3)) == [4, 3, 2]
     assert denials.latest_receipts(before=1) == denials.latest_receipts(limit=0) == []
@@ -142,21 +142,21 @@ def test_the_latest_receipts_come_in_pages(denials: Reader) -> None:
 # Denials
 
 
-def test_denials_come_newest_first_and_in_pages(denials: Reader) -> None:
+def test_denials_come_newest_first_and_in_pages(denials: LedgerReader) -> None:
     assert [(it.number, it.code) for it in denials.denials()] == [(6, "b"), (4, "a"), (2, "a")]
     assert numbers(denials.denials(limit=2)) == [6, 4]
     assert numbers(denials.denials(before=4)) == [2]
     assert denials.denials(before=2) == denials.denials(limit=0) == []
 
 
-def test_denials_of_one_code_come_newest_first_and_in_pages(denials: Reader) -> None:
+def test_denials_of_one_code_come_newest_first_and_in_pages(denials: LedgerReader) -> None:
     assert numbers(denials.denials("a")) == [4, 2]
     assert numbers(denials.denials("a", limit=1)) == [4]
     assert numbers(denials.denials("a", before=4)) == [2]
     assert denials.denials("b", before=6) == denials.denials("c") == []
 
 
-def test_denials_of_a_session_come_newest_first_and_in_pages_of_its_chain(denials: Reader) -> None:
+def test_denials_of_a_session_come_newest_first_and_in_pages_of_its_chain(denials: LedgerReader) -> None:
     assert [(it.number, it.kept.seq, it.code) for it in denials.denials_of(FIRST.id)] == [(6, 4, "b"), (2, 2, "a")]
     assert numbers(denials.denials_of(FIRST.id, limit=1)) == [6]
     assert numbers(denials.denials_of(FIRST.id, before=4)) == [2]

@@ -31,7 +31,7 @@ from remit.ledger.check import check_ledger
 from remit.ledger.embedded import open_embedded_ledger, open_rows
 from remit.ledger.findings import LedgerFinding
 from remit.ledger.home import open_home
-from remit.ledger.keys import Distrusted, distrusted_from, load_key_limits
+from remit.ledger.keys import Distrusted, find_distrusted, load_key_limits
 from remit.ledger.records import LedgerState, PassportRegistration
 from remit.ledger.restore import restore
 from tests.cli.running import run
@@ -430,7 +430,7 @@ def test_a_key_that_handed_over_already_is_distrusted_without_another_change(ser
     assert service.open.key_files.kids() == [new]
     assert len(service.open.reader.keys()) == 2
     limits = load_key_limits(service.open.reader.limits(), service.open.keys.keyring())
-    assert distrusted_from(limits) == {kid: 0}
+    assert find_distrusted(limits) == {kid: 0}
 
 
 def test_the_epoch_moves_and_the_record_survives_a_restart(service: Service, place: Path) -> None:
@@ -458,7 +458,7 @@ def test_the_earliest_time_of_several_counts(service: Service) -> None:
     distrusted(service, kid, 3_000_000)
     distrusted(service, kid, 4_000_000)
     limits = load_key_limits(service.open.reader.limits(), service.open.keys.keyring())
-    assert distrusted_from(limits) == {kid: 3000}
+    assert find_distrusted(limits) == {kid: 3000}
 
 
 def test_a_copy_from_before_a_distrust_does_not_bring_trust_back(service: Service, place: Path, tmp_path: Path) -> None:
@@ -473,7 +473,7 @@ def test_a_copy_from_before_a_distrust_does_not_bring_trust_back(service: Servic
         restore(home, tmp_path / "copy.db", accept_loss=True)
     again = Service(place)
     limits = load_key_limits(again.open.reader.limits(), again.open.keys.keyring())
-    assert distrusted_from(limits) == {kid: 0}
+    assert find_distrusted(limits) == {kid: 0}
     with pytest.raises(PassportRevoked):
         again.start(waiting)
     assert key_of(again).kid != kid

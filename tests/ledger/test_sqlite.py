@@ -13,7 +13,7 @@ from remit.ledger.records import KeyRecord
 from remit.ledger.rows import LedgerQueries, SqliteReader
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, PAGE_SIZE
 from remit.ledger.sqlite import SqliteStore, check_library, connect, connect_reader, prepare
-from remit.ledger.transaction import Changes
+from remit.ledger.transaction import TransactionChanges
 from tests.ledger.contract import FIRST_KEY, LEDGER_ID, SqlitePlace, append_to, checked, new_session, put
 from tests.world import OURS
 
@@ -394,7 +394,7 @@ def test_a_store_is_not_disturbed_by_itself(place: SqlitePlace, ledger: GroupCom
     store = SqliteStore.open(place.path)
     store.begin()
     observed = [store.changed_by_others()]
-    store.commit(Changes(revocations={"pass:1": (1, "lost")}))
+    store.commit(TransactionChanges(revocations={"pass:1": (1, "lost")}))
     observed.append(store.changed_by_others())
     store.begin()
     observed.append(store.changed_by_others())
@@ -420,7 +420,7 @@ def test_a_store_does_not_write_a_session_that_another_has_changed(place: Sqlite
     ledger.run(append_to(FIRST.id))
     store.begin()
     with pytest.raises(HeadMoved) as caught:
-        store.commit(Changes(sessions={FIRST.id: stale}))
+        store.commit(TransactionChanges(sessions={FIRST.id: stale}))
     assert caught.value.code == "head_moved"
     store.close()
     assert len(checked(ledger.read(), FIRST.id)) == 1

@@ -10,7 +10,7 @@ from remit.errors import FieldInvalid
 from remit.policy.call import Effect
 from remit.policy.scope import build_scope, covers
 from remit.profiles.compiling import compile_profile, remarks_on
-from remit.profiles.phrases import known_phrases
+from remit.profiles.phrases import load_phrases
 from remit.profiles.profile import parse_profile
 from tests.profiles.writing import FOLDER, called, compiled, ran, written
 
@@ -80,7 +80,7 @@ def test_a_phrase_about_the_machine_permits_what_it_names(phrase: str) -> None:
 
 
 def test_a_phrase_about_the_machine_cannot_be_blocked_and_says_what_to_do() -> None:
-    for name, known in known_phrases().items():
+    for name, known in load_phrases().items():
         if known.machine or any("://*" in entry for entry in known.scope if not entry.startswith("https")):
             assert "under Allowed" in known.unblockable, name
 
@@ -234,7 +234,7 @@ def test_what_no_passport_can_hold_is_refused() -> None:
 
 
 def test_every_phrase_at_once_fits_into_a_passport() -> None:
-    fixed = [known for known in known_phrases().values() if not known.kind]
+    fixed = [known for known in load_phrases().values() if not known.kind]
     allowed = [known.says[0] for known in fixed if not known.unallowable]
     blocked = [known.says[0] for known in fixed if not known.unblockable]
     for mission in (compiled(allowed), compiled(blocked=blocked)):

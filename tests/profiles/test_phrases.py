@@ -8,14 +8,14 @@ from remit.claims.mission import SIDE_EFFECT_CLASSES
 from remit.errors import FieldInvalid
 from remit.policy.catalog import known_tools
 from remit.policy.scope import build_scope
-from remit.profiles.phrases import known_phrases, parse_phrase
+from remit.profiles.phrases import load_phrases, parse_phrase
 
 VALUES = {
     "program": "npm run lint", "path": "../shared", "site": "example.org", "address": "example.org:22",
     "server": "github", "tool": "Foo", "database": "app_dev", "container": "volume/data", "package": "pip/six",
     "process": "vite", "service": "nginx",
 }  # fmt: skip
-SPOKEN = [(name, text) for name, known in known_phrases().items() for text in known.says]
+SPOKEN = [(name, text) for name, known in load_phrases().items() for text in known.says]
 
 
 def refusal(text: str) -> FieldInvalid:
@@ -27,7 +27,7 @@ def refusal(text: str) -> FieldInvalid:
 
 @pytest.mark.parametrize(("name", "text"), SPOKEN)
 def test_every_way_to_say_a_phrase_is_taken_whatever_its_case(name: str, text: str) -> None:
-    kind = known_phrases()[name].kind
+    kind = load_phrases()[name].kind
     said = text.replace(f"{{{kind}}}", VALUES.get(kind, ""))
     for form in (said, said[0].lower() + said[1:], f"  {said}. "):
         assert parse_phrase(form, 1).name == name
@@ -35,7 +35,7 @@ def test_every_way_to_say_a_phrase_is_taken_whatever_its_case(name: str, text: s
 
 def test_the_page_names_every_phrase() -> None:
     page = (Path(__file__).parents[2] / "docs" / "start" / "profile.md").read_text(encoding="utf-8")
-    said = [known.says[0].replace("{", "<").replace("}", ">") for known in known_phrases().values()]
+    said = [known.says[0].replace("{", "<").replace("}", ">") for known in load_phrases().values()]
     assert [text for text in said if f"| `{text}` |" not in page] == []
 
 
@@ -43,12 +43,12 @@ def test_no_two_phrases_are_said_alike() -> None:
     assert len({text.casefold() for _, text in SPOKEN}) == len(SPOKEN)
 
 
-@pytest.mark.parametrize("name", known_phrases())
+@pytest.mark.parametrize("name", load_phrases())
 def test_the_table_names_tools_phrases_and_side_effects_that_exist(name: str) -> None:
-    known = known_phrases()[name]
+    known = load_phrases()[name]
     tools = {*known.tools, *known.with_tools, *known.blocks}
     assert sorted(tools - known_tools().keys()) == []
-    assert set(known.covers) <= known_phrases().keys()
+    assert set(known.covers) <= load_phrases().keys()
     assert {*known.effects, *known.bars} <= set(SIDE_EFFECT_CLASSES)
 
 

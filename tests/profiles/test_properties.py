@@ -7,13 +7,13 @@ from remit.claims.mission import Mission
 from remit.errors import FieldInvalid
 from remit.policy.scope import match_tool
 from remit.profiles.compiling import compile_profile, remarks_on
-from remit.profiles.phrases import KnownPhrase, known_phrases
+from remit.profiles.phrases import KnownPhrase, load_phrases
 from remit.profiles.profile import parse_profile
 from remit.profiles.values import KINDS
 from remit.profiles.words import describe_mission
 from tests.profiles.writing import FOLDER, called, written
 
-FIXED = [known for known in known_phrases().values() if not known.kind]
+FIXED = [known for known in load_phrases().values() if not known.kind]
 ALLOWED = st.lists(st.sampled_from([known.says[0] for known in FIXED if not known.unallowable]), max_size=8)
 BLOCKED = st.lists(st.sampled_from([known for known in FIXED if not known.unblockable]), max_size=4)
 

@@ -3,12 +3,12 @@
 import pytest
 
 from remit import Mission
-from remit.profiles.phrases import known_phrases
+from remit.profiles.phrases import load_phrases
 from remit.profiles.words import describe_mission, lasting
 from tests.profiles.writing import compiled
 
 UNBOUNDED = "What code that a command runs does, such as a script or a test, is not known: only a sandbox limits it."
-FIXED = {name: known for name, known in known_phrases().items() if not known.kind}
+FIXED = {name: known for name, known in load_phrases().items() if not known.kind}
 
 
 @pytest.mark.parametrize("name", [name for name, known in FIXED.items() if known.tools and not known.unallowable])

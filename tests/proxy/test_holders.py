@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from remit import Confirmation
-from remit.proxy.tls import thumbprint_of
+from remit.claims.canonical import sha256_base64url
 from tests.proxy.certificates import Pair, Workshop
 from tests.proxy.service import HTTP, read_answer
 from tests.proxy.visitor import README, Visitor, visiting
@@ -94,7 +94,7 @@ def test_without_a_certificate_nobody_is_served(visitor: Visitor, party: Party) 
 
 
 def test_a_passport_that_is_bound_starts_for_its_holder_alone(a: Visitor, b: Visitor, party: Party) -> None:
-    thumbprint = thumbprint_of(party.a.der)
+    thumbprint = sha256_base64url(party.a.der)
     token = a.passport(bound_to=Confirmation(certificate=thumbprint))
     assert b.refused("/session/start", {"token": token}) == "403 holder_mismatch"
     assert a.told("/session/start", {"token": token})["existing"] is False
@@ -111,7 +111,7 @@ def test_a_delegate_is_bound_to_whom_its_parent_says(a: Visitor, b: Visitor, par
         "session_id": a.start(),
         "request_id": "r",
         "mission": mission | {"max_tool_calls": 1, "max_duration_s": 60},
-        "cnf": {"x5t#S256": thumbprint_of(party.b.der)},
+        "cnf": {"x5t#S256": sha256_base64url(party.b.der)},
     }
     token = a.told("/delegate", asked)["token"]
     assert a.refused("/session/start", {"token": token}) == "403 holder_mismatch"
@@ -122,7 +122,7 @@ def test_without_mutual_tls_sessions_are_bound_to_nobody_and_bound_passports_sta
     party: Party, tmp_path: Path
 ) -> None:
     with visiting(tmp_path / "home", HTTP) as visitor:
-        bound = visitor.passport(bound_to=Confirmation(certificate=thumbprint_of(party.a.der)))
+        bound = visitor.passport(bound_to=Confirmation(certificate=sha256_base64url(party.a.der)))
         assert visitor.refused("/session/start", {"token": bound}) == "403 holder_mismatch"
         free, session = visitor.passport(), visitor.start()
         visitor.told("/session/start", {"token": free})

@@ -11,7 +11,7 @@ from remit.claims.types import convert
 from remit.errors import RemitError
 from remit.proxy.routes import describe_proxy, documented_routes
 from remit.schemas.proxy import DelegateRequest, ResultRequest, RevokeRequest
-from remit.schemas.shared import Request
+from remit.schemas.shared import RequestBody
 from remit.server.statuses import STATUSES
 from tests.proxy.service import HTTP
 from tests.proxy.visitor import Visitor, visiting
@@ -37,7 +37,7 @@ def _accepts(name: str, value: object) -> bool:
     return bool(Draft202012Validator(schema).is_valid(value))
 
 
-def _is_taken(kind: type[Request], value: object) -> bool:
+def _is_taken(kind: type[RequestBody], value: object) -> bool:
     try:
         convert(kind, value)
     except RemitError:
@@ -136,6 +136,6 @@ def test_an_answer_always_has_what_it_does_not_leave_out() -> None:
         (ResultRequest, RESULT | {"result_hash": {"alg": "sha-256", "value": "A" * 44}}, False),
     ],
 )
-def test_what_is_described_is_what_is_checked(kind: type[Request], value: object, right: bool) -> None:
+def test_what_is_described_is_what_is_checked(kind: type[RequestBody], value: object, right: bool) -> None:
     assert _is_taken(kind, value) is right
     assert _accepts(kind.__name__, value) is right

@@ -23,7 +23,7 @@ from remit.server.application import Application
 from remit.server.auth import TokenAuthenticator
 from remit.server.log import configure, flush
 from remit.server.otlp import QUEUE, OtlpExporter
-from remit.server.routes import Decision, Request, Route, StreamedResponse
+from remit.server.routes import Request, Route, SessionDecision, StreamedResponse
 from remit.server.streaming import PIECE_BYTES
 from remit.server.telemetry import Metrics, Telemetry, start_exporter
 from tests.server.asking import HOST, Asked
@@ -131,7 +131,7 @@ def test_the_span_of_a_request_ends_before_its_response_is_sent_and_has_its_rout
 
     async def parts(request: Request) -> StreamedResponse:
         unused: Any = None
-        request.decision = Decision("pass:1", Evaluation(RECEIPTS[2], None, repeated=False, session=unused))
+        request.decision = SessionDecision("pass:1", Evaluation(RECEIPTS[2], None, repeated=False, session=unused))
         return StreamedResponse(send_slowly(), "text/plain")
 
     def send_slowly() -> Iterator[bytes]:

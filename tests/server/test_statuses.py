@@ -22,7 +22,7 @@ from remit.errors import (
     TokenRequired,
     TooManyTries,
 )
-from remit.server.statuses import INTERNAL, STATUSES, error_body, headers_for, status_of
+from remit.server.statuses import INTERNAL, STATUSES, error_body, get_status, headers_for
 from tests.world import error_classes
 
 CLASSES = error_classes()
@@ -38,7 +38,7 @@ def made(error: type[RemitError], text: str = "why") -> RemitError:
 
 @pytest.mark.parametrize("error", CLASSES, ids=lambda error: error.__name__)
 def test_every_error_of_ours_has_a_status(error: type[RemitError]) -> None:
-    status = status_of(made(error))
+    status = get_status(made(error))
     assert status.status in {400, 401, 403, 404, 405, 408, 409, 413, 415, 429, 431, 500, 503}
     assert status in STATUSES.values()
 
@@ -75,14 +75,14 @@ def test_every_code_is_documented_with_its_status() -> None:
 )
 def test_a_class_without_an_entry_has_that_of_the_class_above(error: type[RemitError], status: int) -> None:
     assert error not in STATUSES
-    assert status_of(made(error)).status == status
+    assert get_status(made(error)).status == status
 
 
 @pytest.mark.parametrize(
     "error", [ValueError("secret"), KeyError("secret"), made(KeyMaterialError, "secret"), made(RemitError, "secret")]
 )
 def test_an_error_that_was_not_foreseen_tells_nothing(error: Exception) -> None:
-    assert status_of(error) == INTERNAL
+    assert get_status(error) == INTERNAL
     assert b"secret" not in error_body(error)
 
 
@@ -90,7 +90,7 @@ def test_an_error_that_was_not_foreseen_tells_nothing(error: Exception) -> None:
 def test_every_error_has_the_same_shape(error: type[RemitError]) -> None:
     body = json.loads(error_body(made(error)))
     assert list(body) == ["ok", "error", "error_code"]
-    assert (body["ok"], body["error_code"]) == (False, status_of(made(error)).error_code)
+    assert (body["ok"], body["error_code"]) == (False, get_status(made(error)).error_code)
 
 
 def test_an_error_on_purpose_is_told_in_its_own_words() -> None:

@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import to_builtins
 
 from remit.claims.canonical import sha256_hex
-from remit.claims.merkle import hash_leaf, prove_consistency, prove_inclusion, root_of
+from remit.claims.merkle import hash_leaf, merkle_root, prove_consistency, prove_inclusion
 from vectors.making.world import CLAIMS, MISSION, Case
 
 
@@ -257,7 +257,7 @@ def merkle_cases() -> Iterator[Case]:
         leaves = [hash_leaf(str(number).encode()) for number in range(size)]
         yield {
             "size": size,
-            "root": root_of(leaves).hex(),
+            "root": merkle_root(leaves).hex(),
             "inclusion": [[node.hex() for node in prove_inclusion(leaves, index)] for index in range(size)],
             "consistency": [[node.hex() for node in prove_consistency(leaves, old)] for old in range(1, size + 1)],
         }

@@ -54,7 +54,7 @@ from remit.governor.tampering import EndReporterSession
 from remit.policy.call import ToolCall
 from remit.profiles.suggesting import suggest
 from remit.server.headers import Headers
-from remit.server.routes import BytesResponse, Decision, Request
+from remit.server.routes import BytesResponse, Request, SessionDecision
 
 __all__ = ["HookHandlers", "ProtectionStore", "Prove", "home_directories", "resolve_folder", "zsh_users"]
 
@@ -78,7 +78,7 @@ _NO_FOLDER: Final = (
     "{}. Start a new session, in a folder of its own, while the Hub runs. Receipt {}."
 )
 _START_UNSEEN: Final = "its start was not seen"
-# The member of the source description that says why the session has no folder.
+# The member of the source description with the reason why the session has no folder.
 _NO_FOLDER_REASON: Final = "unplaced"
 # Denial codes after which the user has to start a new session.
 _SESSION_USED_UP: Final = frozenset((
@@ -193,7 +193,7 @@ class HookHandlers:
         session_id, answer = await self._governor.arun(
             EvaluateAssistantCall(hook.actor, self._tool_call(hook), event.call_id, _envelope(adapter, event))
         )
-        request.decision = Decision(session_id, answer)
+        request.decision = SessionDecision(session_id, answer)
         if answer.permits:
             return adapter.permit_response(event, allow=protection.mode == "allow", context="")
         governor = self._governor.context
@@ -251,7 +251,7 @@ class HookHandlers:
         return self._homes
 
     async def _report_wrong_secret(self, hook: _HookCall) -> None:
-        """Sign a receipt that says that an event came without the secret of its session, once for each session."""
+        """Sign a receipt about an event without the secret of its session, once for each session."""
         key, protection, title = hook.actor.reporter.key, hook.protection.id, hook.adapter.title
         if key in self._reported_sessions or len(self._reported_sessions) >= _MAX_REPORTED:
             return
@@ -401,7 +401,7 @@ _ADVICE: Final[Mapping[type[RemitError], str]] = {
     KillSwitchOn: "the kill switch is on: `remit kill-switch off` releases it",
     RateLimited: "this session has ended and sends too many requests: stop it, and start a new one",
     RequestConflict: "the same call id was used for two different calls",
-    TokenError: "the stored data of the session does not verify: `remit ledger check` says more",
+    TokenError: "the stored data of the session does not verify: for details: `remit ledger check`",
 }
 
 

@@ -51,7 +51,7 @@ _HOSTS = {
 
 
 class Unanswered(Exception):
-    """The Hub gave no valid response. The text says why; the user and the model read it."""
+    """The Hub gave no valid response. The text is the reason; the user and the model read it."""
 
 
 def main(arguments: list[str]) -> int:
@@ -62,13 +62,13 @@ def main(arguments: list[str]) -> int:
         folder = os.path.dirname(os.path.abspath(_wire_path(arguments)))  # noqa: PTH100, PTH120 - pathlib is slow to import
         _write(_answer(wire, folder, started + _deadline_s(wire)))
     except Unanswered as reason:
-        return _blocked(str(reason))
+        return _block(str(reason))
     except Exception as error:  # noqa: BLE001 - every error must block the call
-        return _blocked(f"the hook failed ({type(error).__name__})")
+        return _block(f"the hook failed ({type(error).__name__})")
     return 0
 
 
-def _blocked(reason: str) -> int:
+def _block(reason: str) -> int:
     line = f"Remit: {reason}; nothing is let through without it. Start it with: remit up --background\n"
     os.write(2, line.encode("ascii", "replace"))
     return 2
@@ -130,7 +130,7 @@ def _answer(wire: str, folder: str, deadline: float) -> bytes:
     proof = headers.get(_PROOF, "")
     signed = f"{nonce}\n{sha256(event).hexdigest()}\n".encode("ascii") + body
     if not proof or (key and proof != _mac(key.encode("ascii"), signed)):
-        raise Unanswered("the response does not prove that it comes from the Hub (remit doctor tells more)")
+        raise Unanswered("the response does not prove that it comes from the Hub (for details: remit doctor)")
     if status != "200" or body[:1] != b"{" or body[-1:] != b"}":
         raise Unanswered(f"the Hub did not decide (status {status})")
     return body

@@ -22,8 +22,9 @@ from remit.assistants.install.plan import Planner
 from remit.assistants.opencode.hooks import OpencodeHooks
 from remit.assistants.opencode.settings import OpencodePlanner
 from remit.assistants.reconcile.calls import TranscriptReader
+from remit.errors import FieldInvalid
 
-__all__ = ["ASSISTANTS", "HOOK_ADAPTERS", "PLANNERS", "Assistant"]
+__all__ = ["ASSISTANTS", "HOOK_ADAPTERS", "PLANNERS", "Assistant", "get_transcript_reader"]
 
 
 class Assistant(NamedTuple):
@@ -37,7 +38,7 @@ class Assistant(NamedTuple):
     unreadable: str = ""
 
 
-_NO_IDS: Final = "its hooks are told no call ids"
+_NO_IDS: Final = "its hooks do not get call ids"
 _NO_FILES: Final = "it keeps no transcript in files, only a store of its own"
 
 ASSISTANTS: Final[Mapping[str, Assistant]] = {
@@ -52,3 +53,13 @@ ASSISTANTS: Final[Mapping[str, Assistant]] = {
 }
 HOOK_ADAPTERS: Final[Mapping[str, HookAdapter]] = {name: each.hooks for name, each in ASSISTANTS.items()}
 PLANNERS: Final[Mapping[str, Planner]] = {name: each.settings for name, each in ASSISTANTS.items()}
+
+
+def get_transcript_reader(assistant: str, user_home: str) -> TranscriptReader:
+    """Return the transcript reader of an assistant. Raises `FieldInvalid` if its transcripts cannot be reconciled."""
+    found = ASSISTANTS[assistant]
+    if found.transcript is None:
+        refused = FieldInvalid(f"{assistant} cannot be reconciled: {found.unreadable}", place="ASSISTANT")
+        refused.add_note(f"Its receipts are in the ledger: remit ledger show; its hooks: remit doctor {assistant}")
+        raise refused
+    return found.transcript(user_home)

@@ -12,7 +12,7 @@ _DESCRIPTION: Final = (
     "The request and the answer are JSON objects in the form that the assistant defines for its hooks. Every request "
     "that reaches this route is answered with 200 and `X-Remit-Hook: 1`, because some assistants run the tool on any "
     "other status: an answer that does not permit the call denies it. A wrong token, an unknown protection, a body "
-    "that cannot be read, a full disk and any other failure are denials too, and their reason says what is wrong. "
+    "that cannot be read, a full disk and any other failure are denials too, with a reason. "
     "Other statuses come only before the route is found (`Host`, malformed or slow HTTP, too many connections) and for "
     "a page of a foreign origin (403)."
 )

@@ -1,8 +1,8 @@
 """The signed statement over a whole session.
 
-Keeps this invariant: every count in an attestation follows from the receipts it covers, so whoever has them can
-count again (`verify_session`). What it cannot show is that nothing happened outside the session. When to attest, and
-what state a session is in, is the governor's business.
+Invariant: every count in an attestation follows from the receipts it covers, so anyone who has them can count again
+(`verify_session`). It does not show that nothing happened outside the session. The governor decides when to attest, and
+knows the state of a session.
 """
 
 import re
@@ -55,7 +55,7 @@ SessionState: TypeAlias = Literal["active", "ended", "expired", "revoked"]
 
 OTHER_TOOLS: Final = "(other tools)"
 _TOOLS_NAMED: Final = 200
-# No character that JSON escapes or UTF-8 spreads: so the longest statement still fits a token.
+# Only characters of one byte that JSON does not escape, so that the longest statement fits in a token.
 _SHORT_NAME: Final = re.compile(r"[ !#-\[\]-~]{1,64}")
 _NamedTool: TypeAlias = Annotated[str, matches(_SHORT_NAME.pattern)]
 
@@ -86,7 +86,7 @@ class Attestation(Claims, frozen=True, kw_only=True):
     chain_verified: bool
 
     def __post_init__(self) -> None:
-        """Check what no single member can: times, and that a session has ended unless it is active."""
+        """Check rules across members: times, and that a session has ended unless it is active."""
         check_leap_second(self.started_at, "$.started_at")
         if self.ended_at is not None:
             check_leap_second(self.ended_at, "$.ended_at")
@@ -102,7 +102,7 @@ class Attestation(Claims, frozen=True, kw_only=True):
 
 
 class SessionSummary(NamedTuple):
-    """What the ledger knows of a session and receipts do not say."""
+    """Facts about a session that the ledger knows and receipts do not contain."""
 
     session_id: str
     agent_id: str
@@ -121,7 +121,7 @@ class SignedAttestation(NamedTuple):
 
 
 class TallyState(Claims, frozen=True, kw_only=True):
-    """A `Tally` as it is written down."""
+    """The serialized form of a `Tally`."""
 
     first_receipt_id: IdString | None
     last_receipt_id: IdString | None
@@ -133,7 +133,7 @@ class TallyState(Claims, frozen=True, kw_only=True):
     tree: FrontierState
 
     def __post_init__(self) -> None:
-        """Check that all members speak of the same number of receipts, and list what a tally lists."""
+        """Check that all members agree on the number of receipts, and have the entries that a tally has."""
         size, permitted, denied = self.tree.size, sum(self.side_effects.values()), sum(self.denials.values())
         for member, agrees in (
             ("first_receipt_id", (self.first_receipt_id is not None) == (size > 0)),
@@ -151,10 +151,10 @@ class TallyState(Claims, frozen=True, kw_only=True):
 
 
 class Tally:
-    """The running count over a session's receipts, in their order; its size does not grow with theirs."""
+    """Counts the receipts of a session in order, in constant space."""
 
     def __init__(self) -> None:
-        """Start before the first receipt."""
+        """Start with no receipts."""
         self.first_receipt_id: str | None = None
         self.last_receipt_id: str | None = None
         self.last_receipt_hash: str | None = None
@@ -176,11 +176,11 @@ class Tally:
         if claims.public_denial_reason:
             self.denials[claims.public_denial_reason] += 1
         else:
-            # Only what was permitted can have had an effect.
+            # Only permitted calls can have had an effect.
             self.side_effects[claims.side_effect_class] += 1
 
     def _tool_counted_as(self, tool: str) -> str:
-        """Return the name to count under: an agent that invents tools must not outgrow the statement."""
+        """Return the name to count under. The number of names is limited: an agent may invent tools."""
         if tool in self.tools:
             return tool
         named = len(self.tools) - (OTHER_TOOLS in self.tools)
@@ -188,7 +188,7 @@ class Tally:
 
     @classmethod
     def from_state(cls, value: object) -> "Tally":
-        """Return the count that `to_state` wrote down, or raise `FieldInvalid`. Proves nothing of who wrote it."""
+        """Return the tally that `to_state` has serialized, or raise `FieldInvalid`. Does not prove who wrote it."""
         state = convert(TallyState, value)
         tally = cls()
         tally.first_receipt_id = state.first_receipt_id
@@ -202,7 +202,7 @@ class Tally:
         return tally
 
     def to_state(self) -> dict[str, JSON]:
-        """Return the count as JSON; `from_state` goes on with it."""
+        """Return the tally as JSON, for `from_state`."""
         counted = self.counted()
         value = {name: counted[name] for name in TallyState.__struct_fields__ if name != "tree"}
         state: dict[str, JSON] = to_builtins(convert(TallyState, value | {"tree": self._tree.to_state()}))
@@ -234,10 +234,10 @@ def sign_attestation(
     chain_verified: bool,
     receipts_in_all: int = 0,
 ) -> SignedAttestation:
-    """Return the signed statement over what `tally` has counted.
+    """Return the signed attestation of what `tally` has counted.
 
-    With `chain_verified` false, `tally` holds the receipts before the break, and `receipts_in_all` is how many there
-    are with those after it. `receipts` is that number then, and the chain breaks after those that `verdicts` counts.
+    If `chain_verified` is false, `tally` has the receipts before the break, and `receipts_in_all` is the number of all
+    receipts. The claim `receipts` is that number then, and the chain breaks after the receipts that `verdicts` counts.
     """
     value = {
         "iss": issuer,
@@ -262,7 +262,7 @@ def sign_attestation(
 
 
 def verify_attestation(token: str, keyring: Keyring) -> Attestation:
-    """Return the claims of an attestation, if it is genuine. Whether it is right, `verify_session` tells."""
+    """Return the claims of an attestation, if its signature verifies. `verify_session` checks them against receipts."""
     return _verify(token, keyring)[0]
 
 
@@ -278,7 +278,7 @@ def _verify(token: str, keyring: Keyring) -> tuple[Attestation, str]:
 def verify_session(token: str, receipts: Iterable[str], keyring: Keyring, *, each: Each = map) -> Attestation:
     """Return the attestation if the receipts form one chain and it describes exactly them.
 
-    A statement that itself says `chain_verified: false` is never confirmed here. The numbered steps are those of
+    An attestation with `chain_verified: false` is always refused. The numbered steps are those of
     docs/audit/attestation.md.
     """
     attestation, kid = _verify(token, keyring)  # 1

@@ -1,8 +1,8 @@
-"""Bookmarks: how far a chain was verified, and what was counted on the way, signed by the one who did.
+"""Bookmarks: how far a chain was verified, and what was counted up to there, signed by the verifier.
 
-Keeps this invariant: a head and a tally that come out of `verify_bookmark` went in together, over the same receipts,
-by the holder of a key in the keyring. So a verification goes on at receipt n as if it had never stopped. Whether a
-bookmark is the latest is not known here; an older one only makes the way longer.
+Invariant: a head and a tally that `verify_bookmark` returns were signed together, over the same receipts, with a key in
+the keyring. So a verification can continue at receipt n as if it had never stopped. A bookmark need not be the latest
+one; an older one only means that more receipts are verified again.
 """
 
 from typing import Annotated, TypeAlias
@@ -35,7 +35,7 @@ _KeyId: TypeAlias = Annotated[str, matches(KEY_ID.pattern)]
 
 
 class _Head(Claims, frozen=True, kw_only=True):
-    """A `Head` as it is written, apart from its `grant_id`, which is the session."""
+    """The serialized form of a `Head`, without its `grant_id`, which is the session."""
 
     actor: NonEmpty
     verifier_id: NonEmpty
@@ -48,8 +48,8 @@ class _Head(Claims, frozen=True, kw_only=True):
     kid: _KeyId | None
 
 
-class _Claims(Claims, frozen=True, kw_only=True):
-    """The claims as they are written."""
+class _BookmarkClaims(Claims, frozen=True, kw_only=True):
+    """The serialized claims."""
 
     iss: NonEmpty
     iat: NumericDate
@@ -58,7 +58,7 @@ class _Claims(Claims, frozen=True, kw_only=True):
     tally: TallyState
 
     def __post_init__(self) -> None:
-        """Check that the head is where the count ends."""
+        """Check that the head is the one at which the tally ends."""
         head, tally = self.head, self.tally
         for member, agrees in (
             ("length", head.length == tally.tree.size),
@@ -71,7 +71,7 @@ class _Claims(Claims, frozen=True, kw_only=True):
 
 
 def sign_bookmark(head: Head, tally: Tally, key: SigningKey, *, now: int) -> str:
-    """Return the token that says: the chain was verified up to `head`, and `tally` counts what led there."""
+    """Return a token which states that the chain was verified up to `head`, with the counts of `tally`."""
     members = head._asdict() | head.lineage._asdict()
     claims = {
         "iss": verifier_id(key.public),
@@ -81,20 +81,20 @@ def sign_bookmark(head: Head, tally: Tally, key: SigningKey, *, now: int) -> str
         "tally": tally.to_state(),
     }
     payload = encode(claims)
-    convert(_Claims, parse_object(payload))
+    convert(_BookmarkClaims, parse_object(payload))
     return sign_token(BOOKMARK, payload, key)
 
 
 def verify_bookmark(token: str, keyring: Keyring) -> tuple[Head, Tally]:
-    """Return the head and the tally to go on with, if they were signed with a key that is not someone else's.
+    """Return the head and the tally to continue with, if they were signed with a key that is not foreign.
 
-    Whoever has a key in `keyring` can say that a chain was verified, so it holds the verifier's own keys and no others.
+    A holder of any key in `keyring` can state that a chain was verified, so it must contain only the verifier's keys.
     """
     verified = verify_token(BOOKMARK, token, keyring)
     if keyring.find(verified.kid).foreign:
         raise KeyUseForbidden("how far someone else has verified is not taken over")
     try:
-        claims = convert(_Claims, verified.claims)
+        claims = convert(_BookmarkClaims, verified.claims)
     except InputError as error:
         raise PayloadInvalid(error) from None
     members = to_builtins(claims.head)

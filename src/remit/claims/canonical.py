@@ -1,10 +1,10 @@
-"""The one byte form of a JSON value (RFC 8785), and digests.
+"""The canonical form of a JSON value (RFC 8785), and digests.
 
-Keeps this invariant: equal values have equal bytes, whoever wrote them and in whatever order. `rfc8785` is the
-reference; plain values, which are nearly all, take a shorter way through `orjson` that gives the same bytes.
+Invariant: equal values have equal bytes, whatever the order of their members. `rfc8785` is the reference; for most
+values, `orjson` gives the same bytes faster.
 
-RFC 8785 has no form for integers beyond 2^53 - 1, and the arguments of tool calls have such integers. For these alone
-there is another form, which differs only in how it writes large integers: with all their digits.
+RFC 8785 has no form for integers beyond 2^53 - 1, and the arguments of tool calls may have such integers. For these
+there is another form, which differs only in that it writes large integers with all their digits.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _EXPONENT: Final = 1e21
 
 
 class ExactForm(bytes):
-    """The form of a value that has no RFC 8785 form which tells it from all others: large integers have all digits."""
+    """The form of a value that has no unambiguous RFC 8785 form: large integers have all digits."""
 
     __slots__ = ()
 
@@ -47,7 +47,7 @@ def canonicalize(value: object) -> bytes:
 
 
 def _form(value: object, is_exact: Callable[[object], bool] | None = None) -> bytes:
-    """Return the form; the libraries' own errors hold the value, so they are not passed on.
+    """Return the form. Errors of the libraries are not chained, because they contain the value.
 
     A value that `is_exact` has an `ExactForm`.
     """
@@ -66,10 +66,10 @@ _PLAIN_TYPES: Final = frozenset((str, bool, type(None)))
 
 
 def _is_plain(value: object) -> bool:
-    """Tell whether `orjson` writes `value` as RFC 8785 does.
+    """Return whether `orjson` writes `value` as RFC 8785 does.
 
-    It does but for floats (their digits), integers beyond 2^53 - 1 (which RFC 8785 refuses) and names that are
-    not ASCII (it sorts by code point, RFC 8785 by UTF-16 unit). Exact types only: it writes more than JSON knows.
+    It does except for floats (their digits), integers beyond 2^53 - 1 (which RFC 8785 refuses) and names that are
+    not ASCII (it sorts by code point, RFC 8785 by UTF-16 unit). Exact types only: it encodes more than JSON types.
     """
     kind = type(value)
     if kind in _PLAIN_TYPES:
@@ -94,7 +94,7 @@ def canonicalize_arguments(value: object) -> bytes:
 
 
 def _has_large_integer(value: object) -> bool:
-    """Tell whether RFC 8785 has no form for an integer in `value`, or writes it with other digits."""
+    """Return whether RFC 8785 has no form for an integer in `value`, or writes it with other digits."""
     kind = type(value)
     if kind is int:
         return abs(value) > MAX_INTEGER  # type: ignore[arg-type]  # `kind` says so

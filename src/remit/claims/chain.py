@@ -1,9 +1,9 @@
-"""Links between receipts: extend a chain, verify one, say where it breaks.
+"""Chains of receipts: extend a chain, verify one, and report where it breaks.
 
-Keeps this invariant: in a chain that verifies, each receipt names the one before by id and by hash of its token,
+Invariant: in a chain that verifies, each receipt names the one before by id and by hash of its token,
 counts one further, belongs to the same run, is issued with the same key or one that succeeds it, and is not older. So
-no receipt but the last can be changed, removed, added or moved unseen; for the last ones, compare the head with one
-that was kept elsewhere. Who succeeds whom, the keyring knows.
+no receipt but the last can be changed, removed, added or moved without being detected; for the last ones, compare the
+head with one that was stored elsewhere. The keyring knows which key succeeds which.
 
 The numbered steps are those of docs/audit/chain.md.
 """
@@ -87,7 +87,7 @@ def step_id(number: int) -> str:
 
 
 class Lineage(NamedTuple):
-    """What all receipts of one session share; the `verifier_id` changes when a key hands over to the next."""
+    """The members that all receipts of a session share; the `verifier_id` changes when a key hands over to another."""
 
     grant_id: str
     actor: str
@@ -97,7 +97,7 @@ class Lineage(NamedTuple):
 
 
 class Head(NamedTuple):
-    """Where a chain stands: what its next receipt must follow."""
+    """The end of a chain: what its next receipt must follow."""
 
     lineage: Lineage
     length: int = 0
@@ -150,7 +150,7 @@ def extend(head: Head, step: Step, key: SigningKey, *, arguments: object, new_id
 
 
 def draft(head: Head, step: Step, *, form: bytes, new_id: str, now: int) -> Draft:
-    """Return the receipt of `step` that follows `head`, but for its signature and the hash of the one before.
+    """Return the receipt of `step` that follows `head`, without its signature and the hash of the one before.
 
     `form` is the canonical form of the call's arguments.
     """
@@ -158,7 +158,7 @@ def draft(head: Head, step: Step, *, form: bytes, new_id: str, now: int) -> Draf
     number = step_id(head.length + 1)
     issued_at = max(now, head.iat)
     own_id = _json(new_id)
-    link = _link_of(lineage) % (
+    link = _build_link(lineage) % (
         own_id,
         _json(head.receipt_id),
         _json(number),
@@ -179,8 +179,8 @@ _LINK: Final = (
 
 
 @lru_cache(maxsize=4096)
-def _link_of(lineage: Lineage) -> bytes:
-    """Return what links the receipts of a lineage, as JSON with places for what differs from one to the next."""
+def _build_link(lineage: Lineage) -> bytes:
+    """Return the linking members of receipts of a lineage, as JSON with placeholders for those that differ."""
     named = lineage.grant_id, lineage.actor, lineage.verifier_id, lineage.trace_id, lineage.run_nonce
     return _LINK % tuple(encode(text).replace(b"%", b"%%") for text in (*named, lineage.verifier_id))
 
@@ -190,10 +190,10 @@ _Made = TypeVar("_Made")
 
 
 class Each(Protocol):
-    """How to apply a function to many things in order: `map`, or the `map` of a pool of threads."""
+    """Applies a function to many things in order: `map`, or the `map` of a pool of threads."""
 
     def __call__(self, function: Callable[[_Given], _Made], things: Iterable[_Given], /) -> Iterable[_Made]:
-        """Return what the function makes of each thing, in their order."""
+        """Return the results in the order of the things."""
 
 
 def verify_chain(
@@ -207,7 +207,7 @@ def verify_chain(
     """Return the head of the chain that `tokens` form, or raise `BrokenChain`. No tokens have no head.
 
     `start` is where an earlier verification ended. `last_hash` is the hash of the last receipt as it was kept
-    elsewhere (an attestation, a checkpoint); only with it can a cut tail be seen. `each` spreads the work.
+    elsewhere (an attestation, a checkpoint); only with it is a truncated chain detected. `each` may be that of a pool.
     """
     head = start
     for _receipt, reached in walk_chain(tokens, keyring, start=start, each=each):
@@ -228,7 +228,7 @@ def walk_chain(
         if isinstance(outcome, TokenError):  # 1
             raise BrokenChain(index, outcome.code, str(outcome)) from outcome
         if head is None:
-            head = Head(_lineage_of(outcome.claims))
+            head = Head(_get_lineage(outcome.claims))
         for fault, holds, problem in _RULES:  # 2 to 10
             if not holds(head, outcome, keyring):
                 raise BrokenChain(index, fault, problem)
@@ -236,20 +236,20 @@ def walk_chain(
         yield outcome, head
 
 
-# Signatures are checked in batches, so that a pool has something to chew, and in waves, so that a chain longer than
-# the memory can stream through.
+# Signatures are checked in batches, so that a pool has enough work, and one batch after the other, so that a chain may
+# be larger than the memory.
 _BATCH: Final = 64
 _WAVE: Final = 64
 
 
 def _outcomes(tokens: Iterable[str], keyring: Keyring, each: Each) -> Iterator[SignedReceipt | TokenError]:
-    batches = _batched(tokens, _BATCH)
-    for wave in _batched(batches, _WAVE):
+    batches = _batch(tokens, _BATCH)
+    for wave in _batch(batches, _WAVE):
         for outcomes in each(partial(_verify_batch, keyring), wave):
             yield from outcomes
 
 
-def _batched(things: Iterable[_Given], size: int) -> Iterator[list[_Given]]:
+def _batch(things: Iterable[_Given], size: int) -> Iterator[list[_Given]]:
     rest = iter(things)
     while batch := list(islice(rest, size)):
         yield batch
@@ -266,12 +266,12 @@ def _verify_one(keyring: Keyring, token: str) -> SignedReceipt | TokenError:
         return error
 
 
-def _lineage_of(claims: Receipt) -> Lineage:
+def _get_lineage(claims: Receipt) -> Lineage:
     return Lineage(*(getattr(claims, name) for name in Lineage._fields))
 
 
-def _issued_in_succession(head: Head, receipt: SignedReceipt, keyring: Keyring) -> bool:
-    """Tell whether the chain's own key issued the receipt, or one to which that key handed over."""
+def _is_issued_in_succession(head: Head, receipt: SignedReceipt, keyring: Keyring) -> bool:
+    """Return whether the receipt was issued with the key of the chain, or with one that succeeds it."""
     claims, lineage, kid = receipt.claims, head.lineage, receipt.kid
     if claims.iss != claims.verifier_id:
         return False
@@ -281,7 +281,7 @@ def _issued_in_succession(head: Head, receipt: SignedReceipt, keyring: Keyring) 
     return claims.verifier_id == _VERIFIER + kid and keyring.succeeds(kid, last_kid)
 
 
-# A receipt's members that no change of key changes; a lineage has them too.
+# The members of a receipt that stay the same when the key changes; a lineage has them too.
 _run_of: Final = attrgetter("grant_id", "actor", "trace_id", "run_nonce")
 
 _Rule = tuple[str, Callable[[Head, SignedReceipt, Keyring], bool], str]
@@ -290,7 +290,7 @@ _Rule = tuple[str, Callable[[Head, SignedReceipt, Keyring], bool], str]
 _RULES: Final[tuple[_Rule, ...]] = (
     (
         "issuer_changed",  # 2
-        _issued_in_succession,
+        _is_issued_in_succession,
         "not issued with the key of the receipt before it, nor with one that succeeds it",
     ),
     (

@@ -1,9 +1,9 @@
 """Compact ES256 tokens, typed by `typ`.
 
-Keeps two invariants. Claims come out of `verify_token` and from nowhere else, so nobody holds unverified ones;
-`unsafe_peek` is for showing them to a person, and for its holder to compare an answer with.
-A token signed by a key of ours has one byte form, because chains hash it: base64url is strict and signatures are
-low-S. What the claims mean is for the file of each kind.
+Invariants: only `verify_token` returns claims, so all claims are verified. `unsafe_peek` is for showing a token to a
+person, and for a client that compares an answer with its own token. A token that Remit signs has exactly one byte form,
+because chains hash it: base64url is strict and signatures are low-S. The module of each kind of token interprets the
+claims.
 
 The numbered steps are those of docs/audit/tokens.md.
 """
@@ -53,9 +53,9 @@ __all__ = [
 
 
 class TokenKind(NamedTuple):
-    """What sort of token: its `typ`, how long it may be, and whether it is known by its hash.
+    """A kind of token: its `typ`, its maximum length, and whether it is identified by its hash.
 
-    What is hashed must have one form, so it needs the lower s, whoever signed it.
+    A token that is hashed must have one form, so its signature must be low-S, also if a foreign key made it.
     """
 
     typ: str
@@ -64,7 +64,7 @@ class TokenKind(NamedTuple):
 
 
 PASSPORT: Final = TokenKind("remit-passport+jwt", 16 * 1024, hashed=False)
-# A receipt may hold 4096 characters of reason and 2048 of target in any script, and fits a log entry.
+# A receipt may have 4096 characters of reason and 2048 of target in any script, and fits in a log entry.
 RECEIPT: Final = TokenKind("remit-receipt+jwt", 65_535, hashed=True)
 ATTESTATION: Final = TokenKind("remit-attestation+jwt", 65_535, hashed=True)
 KEY_CHANGE: Final = TokenKind("remit-key-change+jwt", 16 * 1024, hashed=True)
@@ -73,12 +73,12 @@ BOOKMARK: Final = TokenKind("remit-bookmark+jwt", 65_535, hashed=False)
 KINDS: Final = (PASSPORT, RECEIPT, ATTESTATION, KEY_CHANGE, KEY_LIMIT, BOOKMARK)
 
 _PARTS: Final = 3
-_MAX_HEADER: Final = 1024  # nobody has signed it yet, so little is read
+_MAX_HEADER: Final = 1024  # not verified yet, so little is read
 _SIGNATURE_CHARACTERS: Final = 86
 
 
 def sign_token(kind: TokenKind, payload: bytes, key: SigningKey) -> str:
-    """Return the compact token over `payload`, which the caller has read back and found right."""
+    """Return the compact token over `payload`, which the caller has validated."""
     message = _header(kind, key.kid) + base64url(payload)
     token = (message + b"." + base64url(key.sign(message))).decode("ascii")
     if len(token) > kind.max_length:
@@ -100,7 +100,7 @@ class VerifiedToken(NamedTuple):
 
 
 def verify_token(kind: TokenKind, token: str, keyring: Keyring) -> VerifiedToken:
-    """Return the claims of a token of `kind`, after every check that does not depend on what they mean."""
+    """Return the claims of a token of `kind`, after all checks that do not depend on the content of the claims."""
     _check_length(kind, token)  # 1
     head, payload, signature = _split(token)  # 2
     trusted = keyring.find(_read_header(kind, head))  # 3 to 8
@@ -133,7 +133,7 @@ def _decode(part: str, name: Literal["header", "payload", "signature"]) -> bytes
 
 
 def _read_header(kind: TokenKind, part: str) -> str:
-    """Return the `kid` of a header that is right in every other respect."""
+    """Return the `kid` of a header, after checking all other members."""
     try:
         header = parse_object(_decode(part, "header"), max_bytes=_MAX_HEADER)  # 3
     except InputError as error:
@@ -161,7 +161,7 @@ _REFUSED_MEMBERS: Final = {
 
 
 def _check_typ(kind: TokenKind, typ: JSON) -> None:
-    """Compare as RFC 8725 does: media types know no case, and `application/` may be left out."""
+    """Compare as RFC 8725 does: media types are case-insensitive, and `application/` may be omitted."""
     if not isinstance(typ, str) or not typ.isascii() or typ.lower().removeprefix("application/") != kind.typ:
         raise TokenKindMismatch(f"typ must be {kind.typ}")
 
@@ -174,14 +174,14 @@ def _read_payload(part: str) -> dict[str, JSON]:
 
 
 class UnverifiedToken(NamedTuple):
-    """What a token says of itself, and nobody vouches for. A part that cannot be read is None."""
+    """The unverified content of a token. A part that cannot be parsed is None."""
 
     header: dict[str, JSON] | None
     claims: dict[str, JSON] | None
 
 
 def unsafe_peek(token: str) -> UnverifiedToken:
-    """Return what a token says, unverified: to be shown to a person, or for its holder to compare an answer with."""
+    """Return the unverified content of a token, to show it to a person or to compare an answer with it."""
     parts = token.split(".", _PARTS) if len(token) <= max(kind.max_length for kind in KINDS) else []
     header, claims, *_ = (*map(_peek_part, parts), None, None)
     return UnverifiedToken(header, claims)

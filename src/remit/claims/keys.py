@@ -1,10 +1,10 @@
-"""Key objects that know their algorithm, and the keyring of those we believe.
+"""Keys for ES256, and the keyring of trusted keys.
 
 The only importer of the signature library.
 
-Keeps these invariants: a key here is on P-256 and does ES256, nothing else; a signature we make is deterministic
-and low-S, so one message has one signature; a private key shows itself by a function called unsafe, or not at all.
-Where keys are kept and when they change is the ledger's business.
+Invariants: a key is on P-256 and is used for ES256 only; signatures are deterministic and low-S, so one message has one
+signature; a private key is exported only by a function whose name begins with `unsafe`. The ledger stores keys and
+decides when they change.
 """
 
 import re
@@ -65,11 +65,10 @@ _ES256_DETERMINISTIC: Final = ec.ECDSA(hashes.SHA256(), deterministic_signing=Tr
 class VerifyingKey:
     """A public P-256 key that verifies ES256 and nothing else."""
 
-    algorithm: Final = ALGORITHM
     __slots__ = ("_key", "_numbers", "kid")
 
     def __init__(self, key: ec.EllipticCurvePublicKey, kid: str | None = None) -> None:
-        """Take a key of the library; files and messages come in through `from_pem` and `from_jwk`."""
+        """Wrap a key of the library. Files and messages are parsed by `from_pem` and `from_jwk`."""
         if not isinstance(key.curve, ec.SECP256R1):
             raise KeyNotP256("a public key, but not on P-256")
         if kid is not None and not KEY_ID.fullmatch(kid):
@@ -79,7 +78,7 @@ class VerifyingKey:
         self.kid = kid or self.thumbprint()
 
     def __eq__(self, other: object) -> bool:
-        """Two keys are equal when their points are, whatever they are called."""
+        """Two keys are equal if their points are, whatever their ids."""
         return isinstance(other, VerifyingKey) and self._numbers == other._numbers
 
     def __hash__(self) -> int:
@@ -135,7 +134,7 @@ class VerifyingKey:
     def check(self, message: bytes, signature: bytes, *, low_s: bool = True) -> None:
         """Raise unless `signature` is this key's over `message`: 64 bytes, in range, and with the lower s.
 
-        Whoever does not hash signatures may pass `low_s=False` for signers that leave s as it comes.
+        Callers that do not hash signatures may pass `low_s=False`, for signers that do not normalize s.
         """
         r, s = int.from_bytes(signature[:_HALF], "big"), int.from_bytes(signature[_HALF:], "big")
         if len(signature) != SIGNATURE_BYTES or not (0 < r < ORDER and 0 < s < ORDER):
@@ -153,7 +152,7 @@ class VerifyingKey:
 
 
 def _single_block(pem: bytes, label: bytes) -> bytes:
-    """Return `pem` if it is one block of this label and nothing else, so that nobody wonders which key was meant."""
+    """Return `pem` if it is one block of this label and nothing else, so that it is clear which key was meant."""
     text = pem.strip()
     whole = text.startswith(b"-----BEGIN " + label + b"-----") and text.endswith(b"-----END " + label + b"-----")
     if not whole or text.count(b"-----BEGIN") != 1:
@@ -186,12 +185,11 @@ def _coordinate(jwk: Mapping[str, JSON], name: str) -> int:
 
 @final
 class SigningKey:
-    """A private P-256 key that signs ES256 and nothing else. Never shows itself.
+    """A private P-256 key that signs ES256 and nothing else. It is never printed.
 
     Its `kid` is the RFC 7638 thumbprint of the public half.
     """
 
-    algorithm: Final = ALGORITHM
     __slots__ = ("_key", "kid", "public")
 
     def __init__(self, key: ec.EllipticCurvePrivateKey) -> None:
@@ -205,14 +203,14 @@ class SigningKey:
         return f"SigningKey(kid={self.kid!r})"
 
     def __reduce__(self) -> str:
-        """Refuse to be pickled: a private key leaves by `unsafe_to_pem` alone."""
+        """Refuse to be pickled: only `unsafe_to_pem` exports a private key."""
         raise KeyUseForbidden("a signing key is not to be copied")
 
     @classmethod
     def derive(cls, seed: bytes) -> "SigningKey":
         """Return the key that follows from 40 bytes of entropy (FIPS 186-5, A.2.1).
 
-        Eight bytes more than the key has leave no bias worth the name; the caller draws them from `secrets`.
+        Eight bytes more than the key has make the bias negligible; the caller draws them from `secrets`.
         """
         if len(seed) != SEED_BYTES:
             raise KeyMalformed(f"a seed has {SEED_BYTES} bytes")
@@ -240,8 +238,8 @@ class SigningKey:
 
     def sign(self, message: bytes) -> bytes:
         """Return the 64 bytes of the low-S signature."""
-        # The library answers in DER: 30 len 02 len r 02 len s. Cutting it up as bytes saves two big integers, 3 % of
-        # the cost of a receipt.
+        # The library returns DER: 30 len 02 len r 02 len s. Slicing the bytes avoids two big integers, 3 % of the
+        # cost of a receipt.
         der = self._key.sign(message, _ES256_DETERMINISTIC)
         end = 4 + der[3]
         r = der[4:end][-_HALF:].rjust(_HALF, b"\0")
@@ -250,10 +248,10 @@ class SigningKey:
 
 
 class TrustedKey(NamedTuple):
-    """A key, the one issuer it is believed for, and whether that issuer is someone else.
+    """A key, the one issuer it is trusted for, and whether that issuer is foreign.
 
-    Others may not normalise their signatures, so a foreign key may sign passports high-S; those are known by issuer
-    and `jti`, never by their hash.
+    Others may not normalize their signatures, so passports signed with a foreign key may be high-S; they are
+    identified by issuer and `jti`, never by their hash.
     """
 
     key: VerifyingKey
@@ -263,12 +261,12 @@ class TrustedKey(NamedTuple):
 
 @final
 class Keyring:
-    """The keys whose signatures are believed, each for one issuer, found by exact `kid`."""
+    """The trusted keys, each for one issuer, looked up by exact `kid`."""
 
     __slots__ = ("_keys", "_successors")
 
     def __init__(self, keys: Iterable[TrustedKey]) -> None:
-        """Hold `keys`; the same id for another key or issuer is refused."""
+        """Contain `keys`. Raises if two of them have the same id, but another key or issuer."""
         self._keys: dict[str, TrustedKey] = {}
         self._successors: dict[str, str] = {}
         for trusted in keys:
@@ -276,14 +274,14 @@ class Keyring:
                 raise KeyConflict(f"two trusted keys are called {quote(trusted.key.kid)}")
 
     def find(self, kid: str) -> TrustedKey:
-        """Return the key called `kid`; there is no second try with another one."""
+        """Return the key with this `kid`. No other key is tried."""
         try:
             return self._keys[kid]
         except KeyError:
             raise KeyUnknown(f"no trusted key is called {quote(kid)}") from None
 
     def succeeds(self, later_kid: str, earlier_kid: str) -> bool:
-        """Tell whether the key `earlier_kid` handed over to `later_kid`, at once or through others between them."""
+        """Return whether the key `earlier_kid` handed over to `later_kid`, directly or through keys between them."""
         kid = self._successors.get(earlier_kid)
         while kid is not None and kid != later_kid:
             kid = self._successors.get(kid)
@@ -292,8 +290,8 @@ class Keyring:
     def with_successor(self, earlier_kid: str, successor: TrustedKey) -> "Keyring":
         """Return a keyring that also trusts `successor`, as the one to whom `earlier_kid` handed over.
 
-        Proves nothing: `with_successors` calls it for what a key has signed. A keyring made anew from the keys of this
-        one does not know who succeeds whom.
+        Verifies nothing: `with_successors` calls it for what a key has signed. A new keyring with the keys of this one
+        does not know which key succeeds which.
         """
         later_kid = successor.key.kid
         if self._successors.get(self.find(earlier_kid).key.kid, later_kid) != later_kid:
@@ -305,5 +303,5 @@ class Keyring:
         return grown
 
     def __iter__(self) -> Iterator[TrustedKey]:
-        """Go through the keys in the order they were given."""
+        """Iterate over the keys in the order in which they were given."""
         return iter(self._keys.values())

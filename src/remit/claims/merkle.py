@@ -1,7 +1,7 @@
-"""Merkle trees as RFC 9162 draws them: hashes, roots, inclusion and consistency proofs.
+"""Merkle trees of RFC 9162: hashes, roots, inclusion and consistency proofs.
 
-Keeps this invariant: a proof that verifies shows that a leaf is in a tree (or an older tree in a newer one) as surely
-as SHA-256 has no collisions. Leaves are the exact bytes of receipt tokens; who signs a root is not known here.
+Invariant: a proof that verifies shows that a leaf is in a tree (or an older tree in a newer one) if
+SHA-256 has no collisions. Leaves are the exact bytes of receipt tokens. Roots are signed elsewhere.
 """
 
 import hashlib
@@ -20,9 +20,9 @@ __all__ = [
     "FrontierState",
     "hash_leaf",
     "hash_node",
+    "merkle_root",
     "prove_consistency",
     "prove_inclusion",
-    "root_of",
     "verify_consistency",
     "verify_inclusion",
 ]
@@ -31,7 +31,7 @@ EMPTY_ROOT: Final = hashlib.sha256(b"").digest()
 
 
 def hash_leaf(entry: bytes) -> bytes:
-    """Return the hash of a leaf; the prefix keeps leaves and nodes apart (RFC 9162, 2.1.1)."""
+    """Return the hash of a leaf; the prefix distinguishes leaves from nodes (RFC 9162, 2.1.1)."""
     return hashlib.sha256(b"\x00" + entry).digest()
 
 
@@ -41,19 +41,19 @@ def hash_node(left: bytes, right: bytes) -> bytes:
 
 
 class FrontierState(Claims, frozen=True, kw_only=True):
-    """A `Frontier` as it is written down: one hash for each bit of the size that is set, the largest subtree first."""
+    """The serialized form of a `Frontier`: one hash for each bit of the size that is set, the largest subtree first."""
 
     size: Count
     peaks: list[LowerHex]
 
     def __post_init__(self) -> None:
-        """Hold as many peaks as a tree of this size has."""
+        """Check that there are as many peaks as a tree of this size has."""
         if len(self.peaks) != self.size.bit_count():
             raise FieldInvalid("a tree of this size has another number of peaks", place="$.peaks")
 
 
 class Frontier:
-    """A tree that only grows, kept as the roots of its complete subtrees: logarithmic in its size."""
+    """A tree that only grows, represented by the roots of its complete subtrees, in logarithmic space."""
 
     __slots__ = ("_peaks", "size")
 
@@ -64,7 +64,7 @@ class Frontier:
 
     @classmethod
     def from_state(cls, value: object) -> "Frontier":
-        """Return the tree that `to_state` wrote down, or raise `FieldInvalid`. Proves nothing of who wrote it."""
+        """Return the tree that `to_state` has serialized, or raise `FieldInvalid`. Does not prove who wrote it."""
         state = convert(FrontierState, value)
         frontier = cls()
         frontier.size = state.size
@@ -72,7 +72,7 @@ class Frontier:
         return frontier
 
     def to_state(self) -> dict[str, JSON]:
-        """Return the tree as JSON; `from_state` goes on with it."""
+        """Return the tree as JSON, for `from_state`."""
         peaks = [peak.hex() for peak in self._peaks]
         state: dict[str, JSON] = to_builtins(FrontierState(size=self.size, peaks=peaks))
         return state
@@ -88,7 +88,7 @@ class Frontier:
         self.size += 1
 
     def root(self) -> bytes:
-        """Return the root of the tree as it stands."""
+        """Return the current root of the tree."""
         if not self._peaks:
             return EMPTY_ROOT
         *rest, root = self._peaks
@@ -102,12 +102,12 @@ _MAX_SIZE: Final = 2**63
 
 
 def _check_hashes(*hashes: bytes) -> None:
-    """Raise unless all are as long as a hash: a node of another length could be split at another place."""
+    """Raise unless all have the length of a hash: a node of another length could be split differently."""
     if any(len(node) != _HASH_BYTES for node in hashes):
         raise ProofInvalid(f"a hash has {_HASH_BYTES} bytes")
 
 
-def root_of(leaves: Sequence[bytes]) -> bytes:
+def merkle_root(leaves: Sequence[bytes]) -> bytes:
     """Return the root over leaf hashes."""
     frontier = Frontier()
     for leaf in leaves:
@@ -129,8 +129,8 @@ def prove_inclusion(leaves: Sequence[bytes], index: int) -> list[bytes]:
     middle = _split(len(leaves))
     left, right = leaves[:middle], leaves[middle:]
     if index < middle:
-        return [*prove_inclusion(left, index), root_of(right)]
-    return [*prove_inclusion(right, index - middle), root_of(left)]
+        return [*prove_inclusion(left, index), merkle_root(right)]
+    return [*prove_inclusion(right, index - middle), merkle_root(left)]
 
 
 def prove_consistency(leaves: Sequence[bytes], old_size: int) -> list[bytes]:
@@ -142,12 +142,12 @@ def prove_consistency(leaves: Sequence[bytes], old_size: int) -> list[bytes]:
 
 def _subproof(leaves: Sequence[bytes], old_size: int, *, whole: bool) -> list[bytes]:
     if old_size == len(leaves):
-        return [] if whole else [root_of(leaves)]
+        return [] if whole else [merkle_root(leaves)]
     middle = _split(len(leaves))
     left, right = leaves[:middle], leaves[middle:]
     if old_size <= middle:
-        return [*_subproof(left, old_size, whole=whole), root_of(right)]
-    return [*_subproof(right, old_size - middle, whole=False), root_of(left)]
+        return [*_subproof(left, old_size, whole=whole), merkle_root(right)]
+    return [*_subproof(right, old_size - middle, whole=False), merkle_root(left)]
 
 
 def verify_inclusion(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> None:

@@ -1,8 +1,8 @@
-"""What an agent is asked and allowed to do, and narrowing it for a delegate.
+"""Missions: what an agent should do and may do, and narrowing that for a delegate.
 
-Keeps this invariant: `narrow` only takes away. What it lets through, the parent would have let through too,
-whatever the file system looks like, because entries are compared as text and doubt counts as "not covered".
-How a call is held against a mission is for `policy/`.
+Invariant: `narrow` only removes permissions. What the result permits, the parent permits too, whatever the file system
+looks like, because entries are compared as text, and in case of doubt an entry is not covered. `policy/` judges calls
+by a mission.
 """
 
 import re
@@ -43,13 +43,14 @@ __all__ = [
 ]
 
 EVERYTHING: Final = "**"
-# State of the machine that is not in files has scope entries of its own: `db://app_dev`, `db://*` for all of a kind.
+# State of the machine that is not in files has its own scope entries: `db://app_dev`, `db://*` for all of a kind.
 MachineKind: TypeAlias = Literal["db", "container", "package", "process", "service"]
 MACHINE_KINDS: Final[tuple[MachineKind, ...]] = get_args(MachineKind)
 MAX_DURATION_S: Final = 366 * 24 * 3600
 SIDE_EFFECT_CLASSES: Final[tuple[SideEffectClass, ...]] = get_args(SideEffectClass)
 
-# Names, scopes and missions are shown on terminals and pages: nothing that controls, hides or reorders text.
+# Names, scopes and missions are shown on terminals and pages, so they may not have characters that control, hide or
+# reorder text.
 _UNSEEN: Final = r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
 _SHOWN: Final = rf"[^\x00-\x1f\x7f-\x9f{_UNSEEN}]"
 _SHOWN_TEXT: Final = rf"[^\x00-\x08\x0b-\x1f\x7f-\x9f{_UNSEEN}]"
@@ -64,7 +65,7 @@ SideEffectClasses: TypeAlias = Annotated[tuple[SideEffectClass, ...], Meta(max_l
 
 
 class Mission(Claims, frozen=True, kw_only=True):
-    """What is asked for, which tools and resources may be touched, and how far."""
+    """A task, the tools and resources that may be used for it, and limits."""
 
     agent_id: AgentId
     mission: MissionText
@@ -78,22 +79,22 @@ class Mission(Claims, frozen=True, kw_only=True):
 
 
 def parse_mission(value: object, defaults: Mapping[str, JSON] | None = None) -> Mission:
-    """Return the mission that `value` asks for, with `defaults` for the members it leaves out."""
+    """Return the mission in `value`, with `defaults` for missing members."""
     if not isinstance(value, Mapping):
         raise FieldInvalid("must be an object")
     return convert(Mission, {**(defaults or {}), **value})
 
 
 def narrow(parent: Mission, child: Mission) -> Mission:
-    """Return the mission a delegate gets: what `child` asks, if that is nowhere more than `parent` has.
+    """Return the mission of a delegate: `child`, if it permits nothing that `parent` does not.
 
-    What the parent forbids stays forbidden without being asked, and relative paths are written out, so that they mean
-    what was judged. Anything wider raises `MissionWidened` and names the member: nothing is cut silently.
+    What the parent forbids stays forbidden, and relative paths are made absolute, so that they mean what was compared.
+    Anything wider raises `MissionWidened` with the name of the member: nothing is removed silently.
     """
-    scope = _anchored(child, parent.cwd)
+    scope = _anchor_scope(child, parent.cwd)
     covers_tool = _covers_tool if child.cwd in (None, parent.cwd) else _covers_tool_elsewhere
     _check_covered("allowed_tools", child.allowed_tools, parent.allowed_tools, covers_tool)
-    _check_covered("resource_scope", scope, _anchored(parent), _covers_scope)
+    _check_covered("resource_scope", scope, _anchor_scope(parent), _covers_scope)
     _check_cwd(parent, child.cwd)
     _check_covered(
         "allowed_side_effect_classes",
@@ -108,12 +109,12 @@ def narrow(parent: Mission, child: Mission) -> Mission:
 
 
 def is_pattern(entry: str) -> bool:
-    """Tell whether a list entry is a shell-style glob rather than a plain name or path."""
+    """Return whether a list entry is a shell-style glob rather than a plain name or path."""
     return _WILDCARD.search(entry) is not None
 
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
-# A wildcard character in brackets stands for itself.
+# A wildcard character in brackets is a literal.
 _ESCAPED: Final = re.compile(r"\[([*?\[])\]")
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
 
@@ -148,20 +149,20 @@ def _check_covered(member: str, asked: Iterable[str], had: tuple[str, ...], cove
 
 
 def _check_cwd(parent: Mission, asked: str | None) -> None:
-    """Raise unless a delegate works where its parent does, or in a directory that is plainly inside of that.
+    """Raise unless a delegate works in the directory of its parent, or in one that is clearly inside of it.
 
-    What is asked is a name, not a glob, and one that no reader would take for another.
+    The directory must be a plain path, not a glob, and must be unambiguous.
     """
     if asked in (None, parent.cwd):
         return
-    places = (*_anchored(parent), *([parent.cwd] if parent.cwd else []))
+    places = (*_anchor_scope(parent), *([parent.cwd] if parent.cwd else []))
     literal = asked.startswith("/") and not is_pattern(asked) and _is_settled(asked)
     if not literal or not any(_contains(place, asked) for place in places):
         raise MissionWidened("cwd", f"{quote(asked)} is not plainly inside where the parent works or may touch")
 
 
 def _contains(place: str, directory: str) -> bool:
-    """Tell whether a directory is, or lies below, what an entry of a scope or a working directory names."""
+    """Return whether a directory is, or lies below, what an entry of a scope or a working directory names."""
     root = place.removesuffix("/**").removesuffix("/")
     if place == EVERYTHING:
         return True
@@ -175,7 +176,7 @@ def _check_at_most(member: str, asked: int, had: int) -> None:
 
 
 def _covers_tool(own: str, asked: str) -> bool:
-    """Tell whether every tool or program that `asked` names is named by `own`.
+    """Return whether every tool or program that `asked` covers is covered by `own`.
 
     A tool covers its programs, and `Bash(npm)` covers `Bash(npm test)`; never the reverse.
     """
@@ -190,16 +191,16 @@ def _covers_tool(own: str, asked: str) -> bool:
 
 
 def _covers_tool_elsewhere(own: str, asked: str) -> bool:
-    """Tell the same of a delegate that works in another directory, where a relative path is another program."""
+    """Return the same for a delegate in another directory, where a relative path is another program."""
     program = parse_program(asked)
     moved = program is not None and "/" in program[1][0] and not program[1][0].startswith("/")
     return _covers_tool(own, asked) and not (moved and parse_program(own) is not None)
 
 
 def _covers_name(own: str, asked: str) -> bool:
-    """Tell whether every name that `asked` means is meant by `own`.
+    """Return whether every name that matches `asked` also matches `own`.
 
-    Between two globs only what a fixed beginning proves counts: `git_*` covers `git_log*`, not the reverse.
+    Two globs are compared by their fixed beginnings: `git_*` covers `git_log*`, not the reverse.
     """
     if own == asked:
         return True
@@ -213,7 +214,7 @@ def _fixed_part(pattern: str) -> str:
     return _WILDCARD.split(pattern, maxsplit=1)[0]
 
 
-def _anchored(mission: Mission, inherited_cwd: str | None = None) -> tuple[str, ...]:
+def _anchor_scope(mission: Mission, inherited_cwd: str | None = None) -> tuple[str, ...]:
     """Return the resource scope with relative paths joined to the working directory they start at."""
     cwd = mission.cwd or inherited_cwd or ""
     if not cwd.startswith("/") or not _is_settled(cwd):
@@ -223,12 +224,12 @@ def _anchored(mission: Mission, inherited_cwd: str | None = None) -> tuple[str, 
 
 
 def _is_relative(entry: str) -> bool:
-    """Tell whether `entry` is a plain path that starts at a working directory, not at a home, drive or host."""
+    """Return whether `entry` is a plain path that starts at a working directory, not at a home, drive or host."""
     return entry != EVERYTHING and not _ELSEWHERE.match(entry) and _is_settled(f"/{entry}")
 
 
 def _covers_scope(own: str, asked: str) -> bool:
-    """Tell whether everything beneath `asked` is beneath `own`, judged by text alone.
+    """Return whether everything beneath `asked` is beneath `own`, judged by text alone.
 
     A plain path or URL covers what has it as a whole-component prefix, `/a/**` what lies below `/a`, and `db://*` all
     of its kind. Any other glob covers only itself. Text that a normaliser would change (`..`, `//`, `%2e`) proves
@@ -239,7 +240,7 @@ def _covers_scope(own: str, asked: str) -> bool:
         return True
     if not _ANCHOR.match(asked):
         return False
-    # A root with an active wildcard proves nothing by itself: the fixed part of what is asked holds none.
+    # A root with an active wildcard proves nothing: the fixed part of `asked` has no wildcard.
     root = own.removesuffix("/**").removesuffix("/") + "/"
     beneath = _ANCHOR.match(root) is not None and _fixed_path(asked).startswith(root)
     return own in (asked, asked.removesuffix("/")) or (beneath and _is_settled(asked))
@@ -256,7 +257,7 @@ def _fixed_path(entry: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _is_settled(entry: str) -> bool:
-    """Tell whether no reader would take an anchored `entry` for another text, so that it can be compared as it is."""
+    """Return whether an anchored `entry` is unambiguous, so that it can be compared as text."""
     anchor = _ANCHOR.match(entry)
     path = "/" + entry[anchor.end() :] if anchor else entry
     plain = path.isprintable() and normalize("NFKC", path) == path

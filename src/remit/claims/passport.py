@@ -1,7 +1,7 @@
-"""The signed mission: issue, delegate, verify.
+"""Passports, which are signed missions: issue, delegate, verify.
 
-Keeps this invariant: a `Passport` in hand was verified, or was made by its issuer a moment ago; there is no other
-way to get one. Whether it was revoked, and how much of it is used up, is known to the ledger, not here.
+Invariant: a `Passport` object was verified, or was just issued; there is no other way to get one. The ledger knows
+whether it was revoked, and how much of it is used.
 """
 
 from collections.abc import Collection
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 AUDIENCE: Final = "remit"
-# Of passports that only record what an adapter has observed: no service decides on tool calls under them.
+# The audience of passports that only record what an adapter has observed; they permit no tool calls.
 OBSERVE_AUDIENCE: Final = "remit:observe"
 AUDIENCES: Final = (AUDIENCE, OBSERVE_AUDIENCE)
 MAX_SKEW_S: Final = 60
@@ -60,19 +60,19 @@ _Thumbprint: TypeAlias = Annotated[str, matches("[A-Za-z0-9_-]{43}")]
 
 
 class Confirmation(Claims, frozen=True, kw_only=True, rename={"certificate": "x5t#S256"}):
-    """Whom the passport is bound to: the holder of a key (RFC 9449 `jkt`) or of a certificate (RFC 8705)."""
+    """What the passport is bound to: the holder of a key (RFC 9449 `jkt`) or of a certificate (RFC 8705)."""
 
     jkt: _Thumbprint | UnsetType = UNSET
     certificate: _Thumbprint | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        """Hold exactly one of the two, so that nobody wonders which one counts."""
+        """Check that exactly one of the two is set."""
         if (self.jkt is UNSET) == (self.certificate is UNSET):
             raise FieldInvalid("exactly one of jkt and x5t#S256")
 
 
-class _Claims(Claims, frozen=True, kw_only=True):
-    """The claims as they are written. A member that we do not know could be a limit, so it is refused."""
+class _PassportClaims(Claims, frozen=True, kw_only=True):
+    """The serialized claims. An unknown member could be a limit, so it is refused."""
 
     iss: NonEmpty
     sub: AgentId
@@ -94,7 +94,7 @@ class _Claims(Claims, frozen=True, kw_only=True):
     cnf: Confirmation | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        """Check what no single member can: the order of times, and that a delegate names its parent."""
+        """Check rules across members: the order of times, and that a delegate names its parent."""
         if not self.iat <= self.nbf < self.exp:
             raise FieldInvalid("iat, nbf and exp are not in that order")
         if self.exp > self.iat + self.max_duration_s:
@@ -107,9 +107,9 @@ class _Claims(Claims, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Passport:
-    """A mission that its issuer has signed, and the token that proves it."""
+    """A signed mission, and its token."""
 
-    token: str = field(repr=False)  # whoever holds it may use it
+    token: str = field(repr=False)  # anyone who has it may use it
     issuer: str
     jti: str
     issued_at: int
@@ -135,10 +135,10 @@ def issue_passport(
     parent: Passport | None = None,
     audience: str = AUDIENCE,
 ) -> Passport:
-    """Return a passport for `mission`, good for its `max_duration_s` or for the shorter life asked for.
+    """Return a passport for `mission`, valid for its `max_duration_s` or for a shorter time that is given.
 
-    With a `parent` it is a delegate's: nowhere wider, one step deeper, and it never outlives its parent. A passport
-    for observation (`OBSERVE_AUDIENCE`) is neither the parent of another nor delegated.
+    With a `parent` it is that of a delegate: not wider, one level deeper, and valid no longer than its parent. A
+    passport for observation (`OBSERVE_AUDIENCE`) is neither the parent of another nor delegated.
     """
     if audience not in AUDIENCES:
         raise FieldInvalid(f"must be one of {', '.join(AUDIENCES)}", place="$.aud")
@@ -146,10 +146,10 @@ def issue_passport(
         raise AudienceMismatch("a passport for observation cannot be delegated from, or to")
     exp = now + (mission.max_duration_s if lifetime_s is None else lifetime_s)
     if parent is not None:
-        mission = _delegated(parent, mission, now)
+        mission = _narrow_to_parent(parent, mission, now)
         exp = min(exp, parent.expires_at)
         not_before = max(not_before, parent.not_before)
-    claims = _Claims(
+    claims = _PassportClaims(
         iss=issuer,
         sub=mission.agent_id,
         aud=audience,
@@ -170,12 +170,12 @@ def issue_passport(
         cnf=bound_to or UNSET,
     )
     payload = encode(claims)
-    # Read back before signing: nothing leaves that our own verifier would refuse.
-    checked = convert(_Claims, parse_object(payload))
+    # Parsed before signing, so that nothing is signed that the verifier would refuse.
+    checked = convert(_PassportClaims, parse_object(payload))
     return _passport(sign_token(PASSPORT, payload, key), checked)
 
 
-def _delegated(parent: Passport, mission: Mission, now: int) -> Mission:
+def _narrow_to_parent(parent: Passport, mission: Mission, now: int) -> Mission:
     if parent.delegation_depth >= MAX_DELEGATION_DEPTH:
         raise DelegationTooDeep(f"a lineage has at most {MAX_DELEGATION_DEPTH} delegations")
     if now >= parent.expires_at:
@@ -191,14 +191,14 @@ def verify_passport(
     skew_s: int = MAX_SKEW_S,
     audiences: Collection[str] = (AUDIENCE,),
 ) -> Passport:
-    """Return the passport of `token`, if it is genuine, made for one of `audiences`, and good at `now`.
+    """Return the passport of `token`, if it verifies, is for one of `audiences`, and is valid at `now`.
 
-    `skew_s` is how far the issuer's clock may be off; more than `MAX_SKEW_S` is never granted.
+    `skew_s` is how far the issuer's clock may be off, at most `MAX_SKEW_S`.
     """
     skew = min(skew_s, MAX_SKEW_S)
     value = verify_token(PASSPORT, token, keyring).claims
     try:
-        claims = convert(_Claims, value)
+        claims = convert(_PassportClaims, value)
     except InputError as error:
         raise PayloadInvalid(error) from None
     if claims.aud not in audiences:
@@ -210,7 +210,7 @@ def verify_passport(
     return _passport(token, claims)
 
 
-def _passport(token: str, claims: _Claims) -> Passport:
+def _passport(token: str, claims: _PassportClaims) -> Passport:
     return Passport(
         token=token,
         issuer=claims.iss,

@@ -1,7 +1,7 @@
-"""A receipt for people who may see what was decided, but not why in full.
+"""The public view of a receipt, for people who may see the decision, but not all of its reasons.
 
-Keeps this invariant: the view never passes for a receipt. It says that it is unsigned, names what it leaves out, and
-points to the signed receipt by id and hash. A signed form with members held back is another format, not this one.
+Invariant: the view cannot be mistaken for a receipt. It states that it is unsigned, lists the omitted members, and
+refers to the signed receipt by id and hash. It is not a signed format with selective disclosure.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ from remit.claims.strictjson import JSON
 
 __all__ = ["AUDIT_ONLY", "public_view"]
 
-# Explanations name rules, paths and other people's words; hashes of short arguments can be guessed back.
+# Explanations quote rules, paths and foreign text; short arguments can be guessed from their hashes.
 AUDIT_ONLY: Final = (
     "arguments_hash",
     "content_provenance",
@@ -29,7 +29,7 @@ AUDIT_ONLY: Final = (
 
 
 def public_view(receipt: SignedReceipt) -> dict[str, JSON]:
-    """Return what anyone may see of a verified receipt."""
+    """Return the public view of a verified receipt."""
     members: dict[str, JSON] = to_builtins(receipt.claims)
     return {
         "view": "remit-receipt-public",

@@ -1,8 +1,8 @@
 """The Execution Receipt: its claims, and signing and verifying one.
 
-Keeps this invariant: what is signed obeys every rule of the claims set v0.1, because it is read back by the same
-rules before it is signed. The rules are written twice, as the types here and as `receipt.schema.json` for readers
-in any language, and a test holds the two equal. How receipts hang together is for `chain.py`.
+Invariant: what is signed obeys all rules of the claims set v0.1, because it is parsed by the same rules before it is
+signed. The rules are defined twice, by the types here and by `receipt.schema.json` for other languages; a test checks
+that both agree. `chain.py` links receipts.
 """
 
 import re
@@ -81,7 +81,7 @@ DenialCode: TypeAlias = Annotated[str, matches("[A-Za-z0-9._:-]{1,128}")]
 
 
 class Digest(Claims, frozen=True, kw_only=True):
-    """A digest, and what it was taken of."""
+    """A digest, and what was hashed."""
 
     alg: Literal["sha-256", "sha-384", "sha-512"]
     value: Base64Url
@@ -98,7 +98,7 @@ class ContentProvenance(Claims, frozen=True, kw_only=True):
 
 
 class PolicyDecision(Claims, frozen=True, kw_only=True):
-    """What one policy engine said, and how long it took."""
+    """The result of one policy engine, and how long it took."""
 
     backend: NonEmpty
     decision: NonEmpty
@@ -161,7 +161,7 @@ class LineageBudgetDelta(Claims, BudgetDelta, frozen=True, kw_only=True):
 
 
 class Step(Claims, frozen=True, kw_only=True):
-    """What was decided about one step, before it is linked into a chain."""
+    """The decision on one step, before it is linked into a chain."""
 
     tool: NonEmpty
     action_class: ActionClass
@@ -187,7 +187,7 @@ class Step(Claims, frozen=True, kw_only=True):
 
 
 class Receipt(Step, frozen=True, kw_only=True):
-    """The claims of one receipt, v0.1: a step, who stands for it, and where it hangs."""
+    """The claims of one receipt, v0.1: a step, its issuer, and its position in a chain."""
 
     evidence_level: EvidenceLevel
     receipt_id: str
@@ -208,14 +208,14 @@ class Receipt(Step, frozen=True, kw_only=True):
 
 
 def receipt_tool_name(tool: str) -> str:
-    """Return the name of a tool as receipts write it: a long one is cut, and told apart by its digest."""
+    """Return the name of a tool as in receipts: a long one is truncated, and its digest appended."""
     if len(tool) <= MAX_TOOL:
         return tool
     return f"{tool[:200]}…{sha256_hex(tool.encode('utf-8', 'surrogatepass'))[:32]}"
 
 
-def _checked(receipt: Receipt) -> Receipt:
-    """Return `receipt` if it obeys the rules that its types cannot hold."""
+def _check_receipt(receipt: Receipt) -> Receipt:
+    """Return `receipt` if it obeys the rules that its types do not express."""
     texts = (
         receipt.receipt_id,
         receipt.grant_id,
@@ -244,9 +244,9 @@ def _checked(receipt: Receipt) -> Receipt:
     return receipt
 
 
-# The strings that every receipt has and that a pattern rules, in the order of `texts` in `_checked`. A match of its own
-# for each would take as long as the rest of the reading. No pattern matches a newline, and there are just as many as
-# stand between the values, so none can hide in a value and move the others.
+# The strings that every receipt has and that a pattern constrains, in the order of `texts` in `_check_receipt`.
+# To match each separately would take as long as the rest of the parsing. No pattern matches a newline, and there are
+# exactly as many as between the values, so no value can contain one and shift the others.
 _PATTERNS: Final = {
     "receipt_id": ID_STRING,
     "grant_id": ID_STRING,
@@ -262,7 +262,7 @@ _ALL_PATTERNS: Final = re.compile("\n".join(_PATTERNS.values()))
 
 
 def _check_proof_ref(ref: dict[str, Any]) -> None:
-    """Check the one object that may have members of others."""
+    """Check the one object that may have further members."""
     for name in ref.keys() & {"uri", "mission_digest"} | {"type"}:
         text = ref.get(name)
         if not (isinstance(text, str) and text):
@@ -270,21 +270,21 @@ def _check_proof_ref(ref: dict[str, Any]) -> None:
 
 
 def choose_budget_delta(_kind: type, value: object) -> BudgetDelta:
-    """Read a budget delta as the one of its two forms that it can be: only one has a bucket."""
+    """Parse a budget delta as one of its two forms: only one has a bucket."""
     if isinstance(value, dict) and "bucket" in value:
         return convert(LegacyBudgetDelta, value)
     return convert(LineageBudgetDelta, value)
 
 
 def parse_receipt(value: object) -> Receipt:
-    """Return the claims of a receipt from a JSON value, or raise `FieldInvalid`. Proves nothing of who wrote it."""
-    return _checked(convert(Receipt, value, choose_budget_delta))
+    """Return the claims of a receipt from a JSON value, or raise `FieldInvalid`. Does not prove who wrote it."""
+    return _check_receipt(convert(Receipt, value, choose_budget_delta))
 
 
 class SignedReceipt(Struct, frozen=True):
-    """A receipt with the token that proves it, and the id of the key that signed it.
+    """A verified receipt, its token, and the id of the key that signed it.
 
-    `hash` is the hex SHA-256 of the token, by which the next receipt names this one.
+    `hash` is the hex SHA-256 of the token, by which the next receipt refers to this one.
     """
 
     token: str
@@ -297,42 +297,42 @@ _decode: Final = build_decoder(Receipt, choose_budget_delta)
 
 
 def sign_receipt(receipt: Receipt, key: SigningKey) -> SignedReceipt:
-    """Return `receipt` signed, if it obeys the rules that a verifier will hold it to."""
-    payload = _encoded(receipt)
-    return _sealed(payload, _read_back(payload, receipt), key)
+    """Return `receipt` signed, if it obeys the rules that a verifier checks."""
+    payload = _encode_step(receipt)
+    return _sign_payload(payload, _read_back(payload, receipt), key)
 
 
-def _encoded(step: Step) -> bytes:
-    """Return the JSON of a step. The one member that may hold any JSON must be JSON, and nothing that turns into it."""
+def _encode_step(step: Step) -> bytes:
+    """Return the JSON of a step. The member that may be any JSON must consist of JSON types only."""
     if step.evidence_proof_ref is not UNSET and not isinstance(step.evidence_proof_ref, str):
         canonicalize(step.evidence_proof_ref)
     return encode(step)
 
 
-def _sealed(payload: bytes, claims: Receipt, key: SigningKey) -> SignedReceipt:
-    """Return a payload signed; `claims` are what was read back from it."""
+def _sign_payload(payload: bytes, claims: Receipt, key: SigningKey) -> SignedReceipt:
+    """Return a signed payload; `claims` were parsed from it."""
     token = sign_token(RECEIPT, payload, key)
     return SignedReceipt(token, claims, key.kid, sha256(token.encode("ascii")).hexdigest())
 
 
 def _read_back(payload: bytes, given: Step) -> Receipt:
     """Return the receipt that a verifier will read in `payload`, if it obeys the rules."""
-    receipt = _checked(_decode(payload))
+    receipt = _check_receipt(_decode(payload))
     if isinstance(receipt.evidence_proof_ref, dict):
-        parse_object(payload)  # only the strict reader knows how much of free members is too much
+        parse_object(payload)  # only the strict parser limits the size of free members
     if len(receipt.budget_remaining) != len(given.budget_remaining):
-        raise FieldInvalid("a name stands twice", place="$.budget_remaining")
+        raise FieldInvalid("a name is repeated", place="$.budget_remaining")
     return receipt
 
 
 class Draft(NamedTuple):
     """A receipt that lacks only its signature and the hash of the receipt before it.
 
-    It obeys every rule already. Receipts that follow each other can all be drafted first, and then signed in a row.
+    It obeys all rules already. Consecutive receipts can all be drafted first, and signed later.
     """
 
     rest: bytes
-    # With a hash that stands for the one to come.
+    # With a placeholder for the hash.
     claims: Receipt
 
 
@@ -345,13 +345,13 @@ _AROUND: Final = 512
 
 
 def draft_step(step: Step, link: bytes, *, is_first: bool) -> Draft:
-    """Return the receipt of `step` as a draft; `link` is what it has beyond a step, but for the parent's hash.
+    """Return the receipt of `step` as a draft; `link` has its other members, without the hash of the parent.
 
-    That is JSON already, with a comma before and after it: a receipt need not be built only to be taken apart again.
+    `link` is JSON already, with a comma before and after it, which avoids building and encoding a receipt.
     """
     if isinstance(step, Receipt):
         raise FieldInvalid("a receipt is not a step: it hangs in a chain already")
-    rest = link + _encoded(step)[1:]
+    rest = link + _encode_step(step)[1:]
     payload = (_FIRST if is_first else _LATER % _SOME_HASH) + rest
     if len(payload) * 4 > (RECEIPT.max_length - _AROUND) * 3:
         raise TokenTooLarge(f"a receipt of {len(payload)} bytes does not fit a token")
@@ -359,7 +359,7 @@ def draft_step(step: Step, link: bytes, *, is_first: bool) -> Draft:
 
 
 def sign_draft(draft: Draft, parent_hash: str | None, key: SigningKey) -> SignedReceipt:
-    """Return a draft signed, on the receipt that has this hash."""
+    """Return a signed draft that follows the receipt with this hash."""
     rest, claims = draft
     if (claims.parent_receipt_id is None) != (parent_hash is None) or (
         parent_hash is not None and not _HASH.fullmatch(parent_hash)
@@ -368,15 +368,15 @@ def sign_draft(draft: Draft, parent_hash: str | None, key: SigningKey) -> Signed
             "a receipt names its parent by id and by hash, or is the first", place="$.parent_receipt_hash"
         )
     if parent_hash is None:
-        return _sealed(_FIRST + rest, claims, key)
+        return _sign_payload(_FIRST + rest, claims, key)
     claims = structs.replace(claims, parent_receipt_hash=parent_hash)
-    return _sealed(_LATER % parent_hash.encode("ascii") + rest, claims, key)
+    return _sign_payload(_LATER % parent_hash.encode("ascii") + rest, claims, key)
 
 
 def verify_receipt(token: str, keyring: Keyring) -> SignedReceipt:
-    """Return the receipt of `token`, if it is genuine and obeys the rules.
+    """Return the receipt of `token`, if it verifies and obeys the rules.
 
-    Its `exp` is not held against a clock: evidence that has expired is still evidence of what happened.
+    Its `exp` is not compared with a clock: expired evidence is still evidence.
     """
     verified = verify_token(RECEIPT, token, keyring)
     try:

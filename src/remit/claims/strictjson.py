@@ -1,10 +1,9 @@
-"""The one reader of untrusted JSON.
+"""The parser for untrusted JSON.
 
-Keeps this invariant: a value that comes out was spelled in exactly one way that every conforming reader
-understands alike: UTF-8, no duplicate members, no number that a double cannot carry, no half characters, and
-of bounded size and depth. Everything else raises an `InputError` that names the place. What the members mean
-is for `shapes.py` and its users. Where a value holds the arguments of a tool call, integers of up to 64 digits are
-read exactly: other systems number things with them.
+Invariant: every conforming parser understands an accepted value in the same way: UTF-8, no duplicate members, no number
+that a double cannot represent, no lone surrogates, and bounded size and depth. Everything else raises an `InputError`
+with the place. `types.py` and its users interpret the members. In the arguments of tool calls, integers of up to 64
+digits are accepted and exact, because other systems use them as ids.
 """
 
 import json
@@ -41,7 +40,7 @@ __all__ = [
 ]
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
-# Libraries that build decoders from annotations cannot read a type that is defined by itself.
+# Libraries that build decoders from annotations do not support recursive types.
 JSON = Any  # type: ignore[assignment, misc]
 
 MAX_BYTES: Final = 1024 * 1024
@@ -54,7 +53,7 @@ MAX_INTEGER: Final = 2**53 - 1
 
 
 def parse_json(data: bytes, *, max_bytes: int = MAX_BYTES, exact_integers: bool = False) -> JSON:
-    """Return the value that `data` spells; with `exact_integers`, integers may have up to `MAX_DIGITS` digits."""
+    """Return the value of `data`; with `exact_integers`, integers may have up to `MAX_DIGITS` digits."""
     if len(data) > max_bytes:
         raise JsonTooLarge(f"{len(data)} bytes, at most {max_bytes} are read")
     value = _reread(data)
@@ -64,7 +63,7 @@ def parse_json(data: bytes, *, max_bytes: int = MAX_BYTES, exact_integers: bool 
 
 
 def parse_object(data: bytes, *, max_bytes: int = MAX_BYTES, exact_integers: bool = False) -> dict[str, JSON]:
-    """Return the object that `data` spells; any other value is refused."""
+    """Return the object in `data`; any other value is refused."""
     value = parse_json(data, max_bytes=max_bytes, exact_integers=exact_integers)
     if not isinstance(value, dict):
         raise JsonSyntax("must be an object")
@@ -75,11 +74,11 @@ _UNSURE: Final = object()
 
 
 def _reread(data: bytes) -> object:
-    """Return the value if it encodes back to the very same bytes, else `_UNSURE`: the close reading will tell.
+    """Return the value if it encodes to exactly the same bytes, else `_UNSURE`, and every member must be inspected.
 
-    That proves what we ask for without looking at each member: a duplicate would be gone, a number out of
-    range or spelled oddly would come back otherwise. It holds for what most programs send (compact, no needless
-    escapes) and takes a fifth of the time. Too few brackets, commas and bytes for any limit is checked first.
+    Equal bytes prove the invariant without inspecting each member: a duplicate would be lost, and a number out of
+    range or in an unusual notation would be encoded differently. It works for what most programs send (compact, no
+    needless escapes) and takes a fifth of the time. Limits are checked first, by counting brackets, commas and bytes.
     """
     small = len(data) <= MAX_STRING and data.count(b",") <= MAX_MEMBERS - MAX_DEPTH
     if not small or data.count(b"[") + data.count(b"{") > MAX_DEPTH:
@@ -93,7 +92,7 @@ def _reread(data: bytes) -> object:
 
 
 def _read_closely(data: bytes, decoder: json.JSONDecoder) -> JSON:
-    """Return the value after a look at every member, or raise for the first flaw."""
+    """Return the value after inspecting every member, or raise for the first flaw."""
     value = _decode(data, decoder)
     if isinstance(value, InputError):
         raise value
@@ -102,9 +101,9 @@ def _read_closely(data: bytes, decoder: json.JSONDecoder) -> JSON:
 
 
 def _decode(data: bytes, decoder: json.JSONDecoder) -> object:
-    """Return the decoded value, flaws and all, or the error that it cannot be decoded with.
+    """Return the decoded value, including flaws, or the error if it cannot be decoded.
 
-    The error is returned, not raised, so that the decoder's own, which holds the whole text, is not its context.
+    The error is returned, not raised, so that the decoder's error, which contains the whole text, is not its context.
     """
     try:
         text = data.decode("utf-8")
@@ -120,7 +119,7 @@ def _decode(data: bytes, decoder: json.JSONDecoder) -> object:
 
 
 class _Flaw:
-    """Stands in the tree where the decoder met something wrong, until the inspection can say where that is."""
+    """A placeholder for a flaw that the decoder has found, until the inspection determines its place."""
 
     __slots__ = ("error", "problem")
 
@@ -135,7 +134,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object] | _Flaw:
         return members
     names = sorted(name for name, _ in pairs)
     twice = next(one for one, other in pairwise(names) if one == other)
-    return _Flaw(JsonDuplicateMember, f"member {quote(twice)} stands twice")
+    return _Flaw(JsonDuplicateMember, f"member {quote(twice)} is repeated")
 
 
 def _integer(literal: str) -> int | _Flaw:
@@ -179,7 +178,7 @@ _Path: TypeAlias = tuple[str | int, ...]
 
 
 def _inspect(root: object) -> None:
-    """Raise for the first flaw, half character or exceeded limit, in the order of the text."""
+    """Raise for the first flaw, lone surrogate or exceeded limit, in the order of the text."""
     members = 0
     waiting: list[tuple[object, _Path]] = [(root, ())]
     while waiting:
@@ -198,7 +197,7 @@ def _inspect(root: object) -> None:
 
 
 def _inside(value: dict[str, object] | list[object], path: _Path) -> list[tuple[object, _Path]]:
-    """Return what an object or array holds, each with its path; names are inspected on the way."""
+    """Return the children of an object or array with their paths; names are inspected too."""
     if isinstance(value, list):
         return [(item, (*path, index)) for index, item in enumerate(value)]
     for name in value:
@@ -210,11 +209,11 @@ def _inspect_string(value: str, path: _Path) -> None:
     if len(value) > MAX_STRING:
         raise JsonTooLarge(f"a string of more than {MAX_STRING} characters", place=_place(path))
     if not value.isascii() and _HALF_CHARACTER.search(value):
-        raise JsonLoneSurrogate("a string holds half a character", place=_place(path))
+        raise JsonLoneSurrogate("a string has a lone surrogate", place=_place(path))
 
 
 def _place(path: _Path) -> str:
-    """Return the path as people write it: `$.tools[2]`, with odd and long names quoted."""
+    """Return the path in the usual notation: `$.tools[2]`, with odd and long names quoted."""
     return "$" + "".join(map(_step, path[:_SHOWN_STEPS]))
 
 

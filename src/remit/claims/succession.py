@@ -1,7 +1,7 @@
-"""Changes of key: a key hands over to the next by signing it, and the next says where the period of the first ended.
+"""Changes of key: a key hands over to its successor by signing it, and the successor states where its period ended.
 
-Keeps this invariant: trust grows only by what a key that is trusted already has signed, and it grows in a line. A key
-has one successor at most, and none comes back to a key before it. When to change a key is the ledger's business.
+Invariant: a key becomes trusted only if an already trusted key has signed it, and successions form a line. A key has at
+most one successor, and no succession leads back to an earlier key. The ledger decides when to change a key.
 """
 
 from collections.abc import Iterable
@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 
-class _Claims(Claims, frozen=True, kw_only=True):
-    """The claims as they are written."""
+class _SuccessionClaims(Claims, frozen=True, kw_only=True):
+    """The serialized claims."""
 
     iss: NonEmpty
     iat: NumericDate
@@ -38,7 +38,7 @@ class _Claims(Claims, frozen=True, kw_only=True):
 
 
 class KeyChange(NamedTuple):
-    """Which key handed over to which, and when."""
+    """A change of key: the old key, the new key, and the time."""
 
     predecessor: str
     successor: VerifyingKey
@@ -55,7 +55,7 @@ def sign_key_change(old: SigningKey, new: VerifyingKey, *, jti: str, now: int) -
 
 
 def verify_key_change(token: str, keyring: Keyring) -> KeyChange:
-    """Return the change of key, if the key that hands over is trusted and is not someone else's."""
+    """Return the change of key, if the key that hands over is trusted and not foreign."""
     verified = verify_token(KEY_CHANGE, token, keyring)
     signer = keyring.find(verified.kid)
     if signer.foreign:
@@ -67,9 +67,9 @@ def verify_key_change(token: str, keyring: Keyring) -> KeyChange:
 
 
 def with_successors(keyring: Keyring, records: Iterable[str]) -> Keyring:
-    """Return a keyring that also trusts the successors in `records`, and knows whom each succeeds.
+    """Return a keyring that also trusts the successors in `records`, and knows which key each succeeds.
 
-    The records stand in the order in which keys were changed: each is verified with what those before it have added.
+    The records are in the order in which keys were changed: each is verified with the keys that earlier ones added.
     """
     for record in records:
         change = verify_key_change(record, keyring)
@@ -79,7 +79,7 @@ def with_successors(keyring: Keyring, records: Iterable[str]) -> Keyring:
 
 
 class Position(NamedTuple):
-    """A place in the order of a ledger: how many receipts, registered passports and sessions it then held."""
+    """A position in a ledger: the numbers of receipts, registered passports and sessions at that moment."""
 
     receipts: int
     passports: int
@@ -87,7 +87,7 @@ class Position(NamedTuple):
 
 
 class _LimitClaims(Claims, frozen=True, kw_only=True):
-    """The claims of a key limit as they are written."""
+    """The serialized claims of a key limit."""
 
     iss: NonEmpty
     iat: NumericDate
@@ -103,7 +103,7 @@ class KeyLimit(NamedTuple):
     """Where the period of a key ended: what it signed after that position does not count.
 
     `distrusted_from` is the time that its owner gave when the key was distrusted; None if it was only rotated. The time
-    is for people: the position decides.
+    is informative: the position decides.
     """
 
     kid: str
@@ -116,7 +116,7 @@ class KeyLimit(NamedTuple):
 def sign_key_limit(
     signer: SigningKey, kid: str, position: Position, *, jti: str, now: int, distrusted_from: int | None = None
 ) -> str:
-    """Return the record by which `signer`, a successor of the key `kid`, says where the period of that key ended."""
+    """Return the record in which `signer`, a successor of the key `kid`, states where the period of that key ended."""
     claims = {"iss": verifier_id(signer.public), "iat": now, "jti": jti, "key": kid, **position._asdict()}
     payload = encode(claims if distrusted_from is None else claims | {"distrusted_from": distrusted_from})
     _read_limit(parse_object(payload), signer.public)
@@ -124,7 +124,7 @@ def sign_key_limit(
 
 
 def verify_key_limit(token: str, keyring: Keyring) -> KeyLimit:
-    """Return the limit of a key, if a key of ours that succeeds it has signed the record."""
+    """Return the limit of a key, if a successor of it that is not foreign has signed the record."""
     verified = verify_token(KEY_LIMIT, token, keyring)
     try:
         limit = _read_limit(verified.claims, keyring.find(verified.kid).key)
@@ -147,7 +147,7 @@ def _read_limit(value: object, signer: VerifyingKey) -> KeyLimit:
 
 
 def _read(value: object, signer: VerifyingKey) -> KeyChange:
-    claims = convert(_Claims, value)
+    claims = convert(_SuccessionClaims, value)
     if claims.iss != verifier_id(signer):
         raise FieldInvalid("is not the name of the key that hands over", place="$.iss")
     successor = _read_key(claims.successor)
@@ -157,11 +157,11 @@ def _read(value: object, signer: VerifyingKey) -> KeyChange:
 
 
 def _read_key(jwk: dict[str, str]) -> VerifyingKey:
-    """Return the key of a JWK that is written as we write it: two spellings of one key would be two successors."""
+    """Return the key of a JWK in the form that Remit writes: two forms of one key would be two successors."""
     try:
         key = VerifyingKey.from_jwk(jwk)
     except KeyMaterialError as error:
         raise FieldInvalid(str(error), place="$.successor") from None
     if key.kid != key.thumbprint() or key.to_jwk() != jwk:
-        raise FieldInvalid("not a key as we write it, called by its thumbprint", place="$.successor")
+        raise FieldInvalid("not a key in canonical form whose kid is its thumbprint", place="$.successor")
     return key

@@ -1,7 +1,7 @@
-"""The small types that signed claims are made of, and the way from strict JSON to a typed value.
+"""The types of members of signed claims, and the conversion of parsed JSON to them.
 
-Keeps this invariant: a value of a claims type that comes from `convert` obeys every rule of its members. Types
-check nothing when they are built by hand, so signers read back what they are about to sign.
+Invariant: a value of a claims type that comes from `convert` obeys every rule of its members. Types
+validate nothing when they are constructed directly, so signers parse what they are about to sign.
 """
 
 import re
@@ -40,7 +40,7 @@ __all__ = [
     "matches",
 ]
 
-# The rules of strings, as patterns that match from end to end.
+# The rules of strings, as patterns that must match the whole string.
 ID_STRING: Final = r"[A-Za-z0-9._:/-]{8,64}"
 BASE64URL: Final = r"[A-Za-z0-9_-]+"
 SHA256_HEX: Final = r"[A-Fa-f0-9]{64}"
@@ -55,14 +55,14 @@ _DAY: Final = (
 )
 _TIME: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)(?:\.[0-9]+)?"
 _ZONE: Final = r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
-# RFC 3339 to the day, leap years included; the one rule it cannot hold is `check_leap_second`.
+# RFC 3339 to the day, leap years included; the one rule that it cannot express is in `check_leap_second`.
 DATE_TIME: Final = rf"{_DAY}[Tt]{_TIME}{_ZONE}"
 
 
 def matches(pattern: str) -> Meta:
-    r"""Return the rule that a string matches `pattern` from end to end.
+    r"""Return the rule that the whole string matches `pattern`.
 
-    With `\Z` and not `$`, which in Python, and in no other reader, lets a trailing newline through.
+    With `\Z` and not `$`, which matches before a trailing newline in Python, and not in other languages.
     """
     return Meta(pattern=rf"\A(?:{pattern})\Z")
 
@@ -98,7 +98,7 @@ _LAST_MINUTE: Final = 24 * 60 - 1
 
 
 class Claims(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """A JSON object with a fixed set of members. Members not given are `UNSET` and not written."""
+    """A JSON object with a fixed set of members. Missing members are `UNSET` and are not encoded."""
 
 
 _Kind = TypeVar("_Kind", bound=Claims)
@@ -115,13 +115,13 @@ def convert(kind: type[_Kind], value: object, choose: Choose | None = None) -> _
     except msgspec.ValidationError as error:
         raise _field_invalid(error, kind) from None
     except (UnicodeEncodeError, RecursionError):
-        raise FieldInvalid("holds half a character, or is nested too deep") from None
+        raise FieldInvalid("has a lone surrogate, or is nested too deep") from None
 
 
 def build_decoder(kind: type[_Kind], choose: Choose | None = None) -> Callable[[bytes], _Kind]:
-    """Return what reads back our own encoding of a `kind`.
+    """Return a decoder for a `kind` that Remit itself has encoded.
 
-    It has no duplicates or odd spellings to look for, so this takes half the time of the strict reader and `convert`.
+    It does not check for duplicates and unusual notations, so it takes half the time of a strict parser and `convert`.
     """
     decoder = msgspec.json.Decoder(kind, dec_hook=choose)
 
@@ -137,11 +137,11 @@ def build_decoder(kind: type[_Kind], choose: Choose | None = None) -> Callable[[
 
 
 def encode(value: object) -> bytes:
-    """Return the JSON of a value, compact; the members of claims stand in the order of their declaration."""
+    """Return the JSON of a value, compact; the members of claims are in the order of their declaration."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        raise FieldInvalid("a string holds half a character") from None
+        raise FieldInvalid("a string has a lone surrogate") from None
     except (TypeError, ValueError, RecursionError):
         raise FieldInvalid("a value has no JSON form") from None
 
@@ -158,15 +158,15 @@ _SHOWN_LENGTH: Final = 120
 def _field_invalid(error: msgspec.ValidationError, kind: type) -> FieldInvalid:
     placed = _PLACED.match(str(error))
     problem, place = (placed["problem"], placed["place"]) if placed else (str(error), "$")
-    if isinstance(error.__cause__, InputError):  # a rule of ours, found on the way
+    if isinstance(error.__cause__, InputError):  # raised by a rule of a claims type
         return FieldInvalid(error.__cause__.problem, place=place + error.__cause__.place[1:])
-    if problem.startswith(_PATTERN):  # which is not for people
+    if problem.startswith(_PATTERN):  # which is not readable
         return FieldInvalid("has characters that are not allowed, or is too short or too long", place=place)
     if problem.startswith(_ENUMERATION):
         allowed = _allowed_values(inspect.type_info(kind), place)
         if allowed:
             return FieldInvalid(f"must be one of {', '.join(allowed)}", place=place)
-    # The text may quote a member's name from outside: one line of it, escaped, is enough.
+    # The text may quote an untrusted member name: one line of it, escaped, is enough.
     shown = problem.encode("ascii", "backslashreplace").decode("ascii")[:_SHOWN_LENGTH]
     shown = "".join(character if character.isprintable() else "?" for character in shown)
     return FieldInvalid(shown[:1].lower() + shown[1:], place=place)

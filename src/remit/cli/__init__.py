@@ -2,13 +2,13 @@
 
 import click
 
-from remit.cli.program import Program
+from remit.cli.program import LazyGroup
 from remit.version import __version__
 
 __all__ = ["main"]
 
 
-@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, package_name="remit", message="remit %(version)s")
 def main() -> None:
     """Govern the tool calls of AI agents and leave evidence that anyone can check."""

@@ -29,7 +29,7 @@ _TIMEOUT_S: Final = 1800.0
 def attest(*, session_id: str | None, end: bool, home: str | None, as_json: bool) -> None:
     """Ask the Hub for an attestation of SESSION_ID, by default of the newest session, and print it.
 
-    The last line is its token. Exit code 1 if the chain of the session is broken; the attestation says so too.
+    The last line is its token. Exit code 1 if the chain of the session is broken; the attestation states that too.
 
     Example: remit attest --end
     """
@@ -61,7 +61,7 @@ def _newest_session(home: str | None, *, as_json: bool) -> tuple[str, Keyring]:
 
 def _show(answer: AttestAnswer, *, as_json: bool) -> None:
     if as_json:
-        failed = failure("the chain of the session is broken, and the attestation says so", BrokenChain.code)
+        failed = failure("the chain of the session is broken, as the attestation states", BrokenChain.code)
         head = {"ok": True} if answer.claims.chain_verified else failed
         return show_data(head | {name: value for name, value in to_builtins(answer).items() if name != "ok"})
     verified = answer.claims.chain_verified

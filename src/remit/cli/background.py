@@ -70,7 +70,7 @@ def spawn_service(
     """
     with home.locked(f"{service}.lock"):
         others = all_running(home, service)
-        same = [running for running in others if running.asked == _as_stored(asked)]
+        same = [running for running in others if running.asked == _to_json(asked)]
         if same:
             return StartedService(same[-1].listening, same[-1].pid)
         if others:
@@ -136,7 +136,7 @@ def _first_line(child: "subprocess.Popen[bytes]") -> bytes:
 
 
 def _failure(code: str, message: str, service: ServiceName) -> RemitError:
-    """Return the error of a service that did not start, with the class that its code stands for."""
+    """Return the error of a service that did not start, of the class for its code."""
     if code in _INPUT:
         place, _, problem = message.partition(": ")
         return _INPUT[code](problem, place=place)
@@ -156,7 +156,7 @@ _KINDS: Final[dict[str, type[RemitError]]] = {
 }
 
 
-def _as_stored(asked: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+def _to_json(asked: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
     return json.loads(encode(dict(asked)))
 
 

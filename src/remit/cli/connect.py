@@ -1,6 +1,6 @@
 """Clients of the Hub and the proxy that are running over a home, with the tokens of that home.
 
-Keeps this invariant: a token is sent only to the address that a running service has recorded in the home; to a proxy,
+Invariant: a token is sent only to the address that a running service has recorded in the home; to a proxy,
 only over TLS with the authority of the home or on this machine. If no service is recorded, nothing is contacted.
 """
 
@@ -150,7 +150,7 @@ def _tls_context(ca: str | None) -> ssl.SSLContext:
 
 
 def _is_closed_by_peer(spoken: ssl.SSLSocket) -> bool:
-    """Tell whether the proxy closes the connection before a request: it does that without a client certificate."""
+    """Return whether the proxy closes the connection before a request: it does that without a client certificate."""
     try:
         return not spoken.recv(1)
     except TimeoutError:

@@ -9,7 +9,7 @@ import click
 
 from remit.claims.jws import PASSPORT, verify_token
 from remit.claims.mission import Mission, parse_mission
-from remit.cli.errors import NO, report_errors, tell
+from remit.cli.errors import NO, print_error, report_errors
 from remit.cli.homes import open_service
 from remit.cli.mission_options import certificate_confirmation, mission_options
 from remit.cli.options import ListCommand, common_options
@@ -112,7 +112,7 @@ def _show(delegated: DelegateResult, claims: dict[str, Any], request: str, *, as
     if not delegated.permits or delegated.passport is None:
         code = delegated.refusal or said.internal_denial_code or "policy_denied"
         reason = f"the delegation is no longer valid ({code})" if delegated.refusal else said.reason
-        tell(reason, code, _ADVICE, as_json=as_json)
+        print_error(reason, code, _ADVICE, as_json=as_json)
         raise SystemExit(NO)
     if as_json:
         show_data(

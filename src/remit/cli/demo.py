@@ -47,7 +47,7 @@ from remit.policy.call import ToolCall
 from remit.server.run_files import load_running
 from remit.wiring import Service, build_in_memory
 
-__all__ = ["DemoReport", "DemoRun", "Tampering", "demo", "run_against_proxy", "run_in_memory", "verify_run"]
+__all__ = ["DemoReport", "DemoRun", "ForgeryAttempt", "demo", "run_against_proxy", "run_in_memory", "verify_run"]
 
 _EXAMPLE_FOLDER: Final = "/work/project"
 
@@ -74,7 +74,7 @@ _CALLS: Final = (
 
 
 @dataclass(frozen=True)
-class Tampering:
+class ForgeryAttempt:
     """A forgery of the chain, and where verification detected it."""
 
     deed: str
@@ -105,7 +105,7 @@ class DemoReport:
     receipts: list[SignedReceipt]
     head: Head
     attestation: Attestation
-    tamperings: list[Tampering]
+    tamperings: list[ForgeryAttempt]
     # The address of the proxy; empty if the demo ran in memory.
     proxy_url: str
 
@@ -191,11 +191,11 @@ def _forgeries(receipts: list[SignedReceipt]) -> dict[str, list[str]]:
     }
 
 
-def _detect_forgery(deed: str, tokens: list[str], keyring: Keyring, head: Head) -> Tampering:
+def _detect_forgery(deed: str, tokens: list[str], keyring: Keyring, head: Head) -> ForgeryAttempt:
     try:
         verify_chain(tokens, keyring, last_hash=head.receipt_hash)
     except BrokenChain as error:
-        return Tampering(deed, error.index, error.fault, str(error))
+        return ForgeryAttempt(deed, error.index, error.fault, str(error))
     raise RuntimeError(f"verification missed: {deed}")
 
 
@@ -268,7 +268,7 @@ def _show(report: DemoReport, console: TerminalConsole) -> None:
 _STORED_NOTHING: Final = ["Nothing was stored. Next: docs/architecture.md shows how Remit is built."]
 _LIVE: Final = [
     "[bold]5. Next[/]",
-    "   remit ledger show          what the ledger holds",
+    "   remit ledger show          the content of the ledger",
     "   remit ledger check         verify every chain",
     "   remit issue --help         issue your own passport;  docs/integrate/proxy.md describes every request",
     "   remit open                 the dashboard; it needs the Hub: remit up --background",
@@ -291,7 +291,7 @@ def _receipt_lines(index: int, report: DemoReport) -> list[str]:
     return [f"   {index} {lines[0]}", *(f"            {line}" for line in lines[1:])]
 
 
-def _tampering_lines(tampering: Tampering) -> list[str]:
+def _tampering_lines(tampering: ForgeryAttempt) -> list[str]:
     return [
         f"   {tampering.deed}",
         f"     [red]BROKEN[/] at {tampering.problem} [dim]({tampering.fault})[/]",

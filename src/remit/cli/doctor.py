@@ -1,18 +1,20 @@
 """`remit doctor`: checks this machine and the home, or the protection of a coding assistant."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import click
 from rich.text import Text
 
+from remit.assistants.doctor.checks import Check
 from remit.assistants.registry import PLANNERS
-from remit.cli.doctor_checks import Check, check_installation, check_proxy_at, check_running_services
+from remit.cli.doctor_checks import check_installation, check_proxy_at, check_running_services
 from remit.cli.errors import DONE, STATE, advice_for, failure, report_errors
 from remit.cli.homes import require_ledger
 from remit.cli.options import common_options
 from remit.cli.render import TerminalConsole, escape_text, show_data
-from remit.config import home_path
+from remit.config import assistant_config_folder, get_hook_variable, home_path, load_settings, user_home
 from remit.errors import RemitError, StateError
 from remit.governor.statements import RecordStatement
 from remit.wiring import Service, build_service
@@ -64,15 +66,40 @@ def _outcome(problems: list[Check]) -> dict[str, object]:
 
 def _check_assistant(path: Path, assistant: str) -> list[Check]:
     """Run the checks of an assistant and sign their results."""
-    from remit.cli.assistant_checkup import check_assistant  # noqa: PLC0415 - only needed with ASSISTANT
-
     require_ledger(path)
     service = build_service(path)
     try:
-        checks = list(check_assistant(service, path, assistant))
+        checks = list(_check_protections(service, assistant))
         return [*checks, _sign_results(service, assistant, checks)]
     finally:
         service.close()
+
+
+def _check_protections(service: Service, assistant: str) -> Iterator[Check]:
+    from remit.assistants.doctor.checkup import DoctorContext, check_assistant  # noqa: PLC0415 - only with ASSISTANT
+
+    planner, damaged = PLANNERS[assistant], list[RemitError]()
+    try:
+        known = service.protections.all(damaged=damaged.append)
+        protections = [protection for protection in known if protection.assistant == assistant]
+        hub_token = load_settings(service.home).hub_token
+    except RemitError as error:
+        yield Check("protection", "problem", str(error), advice_for(error))
+        return
+    yield from (Check("protection", "problem", str(error), advice_for(error)) for error in damaged)
+    if not protections:
+        said = f"{planner.title} is not protected by this home"
+        yield Check("protection", "problem", said, f"Protect it: remit protect {assistant}")
+        return
+    context = DoctorContext(
+        home=service.home,
+        governor=service.governor,
+        hub_token=hub_token,
+        user_home=user_home() or "/",
+        config_folder=assistant_config_folder(planner.variable),
+        hook_variable=get_hook_variable,
+    )
+    yield from check_assistant(context, planner, protections)
 
 
 def _sign_results(service: Service, assistant: str, checks: list[Check]) -> Check:

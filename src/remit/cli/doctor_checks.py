@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final
 
+from remit.assistants.doctor.checks import Check, CheckResult
 from remit.claims.receipt import verify_receipt
 from remit.cli.connect import PROXY_ADVICE, connect_hub, connect_proxy, diagnose_proxy
 from remit.cli.errors import advice_for
@@ -44,8 +45,6 @@ from remit.proxy.authority import check_authorities
 from remit.server.run_files import RunFile, ServiceName, all_running
 
 __all__ = [
-    "Check",
-    "CheckResult",
     "certificate_days_left",
     "check_installation",
     "check_proxy_at",
@@ -90,7 +89,6 @@ def _served_certificate(tls: Home) -> Mapping[str, object]:
     return client.getpeercert() or {}
 
 
-_State: TypeAlias = Literal["ok", "warning", "problem"]
 _PYTHON: Final = (3, 11)
 _OWNER: Final = 0o700
 _MIB: Final = 1024 * 1024
@@ -101,23 +99,6 @@ _SOON_DAYS: Final = 14
 _NAMED: Final = 3
 _CHECK: Final = "Verify the whole ledger now: remit ledger check"
 _CREATE: Final = "Create it: remit setup"
-
-
-class CheckResult(NamedTuple):
-    """The result of a check, and what to do if it is not ok."""
-
-    state: _State
-    said: str
-    advice: str = ""
-
-
-class Check(NamedTuple):
-    """A named check and its result. The field names are those of the JSON output."""
-
-    name: str
-    state: _State
-    said: str
-    advice: str
 
 
 def check_installation(path: Path) -> Iterator[Check]:
@@ -206,7 +187,7 @@ def _check_files(folder: Home, path: Path) -> int:
 
 
 def _is_folder(path: Path) -> bool:
-    """Tell whether to open this as a folder. Opening it checks again, and follows no link."""
+    """Return whether to open this as a folder. Opening it checks again, and follows no link."""
     return path.is_dir() and not path.is_symlink()
 
 
@@ -275,10 +256,10 @@ def _check_verification(home: Home, rows: LedgerQueries) -> CheckResult:
 
 def _check_keys(home: Home, rows: LedgerQueries) -> CheckResult:
     signing = rows.ledger_state().kid
-    believed = list(build_keyring(rows.keys()))
+    trusted = list(build_keyring(rows.keys()))
     with home.folder("keys", create=False) as folder:
         KeyFiles(folder).load(signing)
-    return CheckResult("ok", f"{len(believed)}, signing {signing}")
+    return CheckResult("ok", f"{len(trusted)}, signing {signing}")
 
 
 def _check_kill_switch(rows: LedgerQueries) -> CheckResult:
@@ -288,7 +269,7 @@ def _check_kill_switch(rows: LedgerQueries) -> CheckResult:
 
 
 def _check_clock(rows: LedgerQueries) -> CheckResult:
-    """Compare the clock with the newest receipt: if it was set back, timestamps stand still until it catches up."""
+    """Compare the clock with the newest receipt: if it was set back, timestamps do not advance until it catches up."""
     newest = rows.overview().last_receipt_id
     kept = rows.receipt(newest) if newest else None
     if kept is None:

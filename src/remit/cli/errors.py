@@ -54,8 +54,8 @@ __all__ = [
     "advice_for",
     "exit_code",
     "failure",
+    "print_error",
     "report_errors",
-    "tell",
 ]
 
 _T = TypeVar("_T")
@@ -95,7 +95,7 @@ ADVICE: Final[Mapping[type[RemitError], str]] = {
     TokenError: "Copy the whole token again from where it was issued.",
     PassportError: "Issue a new passport; remit issue --help shows an example.",
     EvidenceError: "Keep the evidence unchanged, and examine the first place that is named.",
-    RequestError: "See what the ledger holds: remit ledger show",
+    RequestError: "See the content of the ledger: remit ledger show",
     AccessError: "Check the request; docs/integrate/proxy.md describes every request.",
     TokenRequired: "Get the token with: remit token",
     HubTokenRequired: "The Hub reads its token from config.json. See: remit doctor; or restart the Hub.",
@@ -119,13 +119,13 @@ ADVICE: Final[Mapping[type[RemitError], str]] = {
 
 def exit_code(error: RemitError) -> int:
     """Return the exit code for an error."""
-    return _nearest(EXIT_CODES, _kind_of(error))
+    return _nearest(EXIT_CODES, _error_class(error))
 
 
 def advice_for(error: RemitError) -> str:
     """Return what the user can do about an error, as one sentence."""
     own: list[str] = getattr(error, "__notes__", [])
-    return own[0] if own else _nearest(ADVICE, _kind_of(error))
+    return own[0] if own else _nearest(ADVICE, _error_class(error))
 
 
 _ANSWERED: Final[Mapping[str, type[RemitError]]] = {
@@ -133,7 +133,7 @@ _ANSWERED: Final[Mapping[str, type[RemitError]]] = {
 }
 
 
-def _kind_of(error: RemitError) -> type[RemitError]:
+def _error_class(error: RemitError) -> type[RemitError]:
     return _ANSWERED.get(getattr(error, "error_code", ""), type(error))
 
 
@@ -153,13 +153,13 @@ def report_errors(*, as_json: bool) -> Iterator[None]:
         yield
     except RemitError as error:
         said, code = _message_and_code(error) if as_json else (str(error), error.code)
-        tell(said, code, advice_for(error), as_json=as_json)
+        print_error(said, code, advice_for(error), as_json=as_json)
         raise SystemExit(exit_code(error)) from error
     except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError, OutputNotWritten):
         raise  # `Program` handles these; a reader that closed the pipe is not an error
     except Exception as error:  # the outermost handler: any other exception is a bug
         kind = type(error).__name__
-        tell(f"unexpected {kind}", RemitError.code, ADVICE[RemitError], as_json=as_json)
+        print_error(f"unexpected {kind}", RemitError.code, ADVICE[RemitError], as_json=as_json)
         raise SystemExit(OUR_FAULT) from error
 
 
@@ -168,7 +168,7 @@ def failure(message: str, code: str) -> dict[str, object]:
     return {"ok": False, "error": message, "error_code": code}
 
 
-def tell(message: str, code: str, advice: str, *, as_json: bool) -> None:
+def print_error(message: str, code: str, advice: str, *, as_json: bool) -> None:
     """Print an error and what to do about it: two lines on stderr, or one JSON document on stdout."""
     if as_json:
         click.echo(json.dumps(failure(message, code)))

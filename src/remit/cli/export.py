@@ -1,6 +1,6 @@
 """Writes an export to stdout or to a file.
 
-Keeps these invariants: a file is complete or it is not there. A link is followed, and kept, if root or the current user
+Invariants: a file is complete or it is not there. A link is followed, and kept, if root or the current user
 owns it; a path through a link of another user is refused. A pipe or a device is written to like stdout: a failure is
 reported by the exit code.
 """
@@ -41,13 +41,13 @@ def check_writable(file: str) -> None:
         raise FieldInvalid("must name a file, or - for stdout", place=_PLACE)
     with _report_os_errors():
         _check_links(file)
-        mode = _mode_of(file)
+        mode = _file_mode(file)
     if file.endswith(os.sep) or (mode is not None and stat.S_ISDIR(mode)):
         raise FieldInvalid("is a folder: name a file in it", place=_PLACE)
 
 
 def is_stdout(file: str) -> bool:
-    """Tell whether a path is the stdout of this command, as /dev/stdout is."""
+    """Return whether a path is the stdout of this command, as /dev/stdout is."""
     try:
         return os.path.samestat(os.stat(file), os.fstat(sys.stdout.fileno()))  # noqa: PTH116 - beside a descriptor
     except (OSError, ValueError):
@@ -66,7 +66,7 @@ def write_chunks(file: str, chunks: Iterator[bytes]) -> int:
     chunks = chain((next(chunks, b""),), chunks)
     with _report_os_errors():
         _check_links(file)
-        mode = _mode_of(file)
+        mode = _file_mode(file)
         if mode is None or stat.S_ISREG(mode):
             return _replace(Path(os.path.realpath(file)), chunks)
         with os.fdopen(os.open(file, _WRITE), "wb") as opened:
@@ -104,7 +104,7 @@ def _reversed_names(path: str) -> list[str]:
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 
-def _mode_of(file: str) -> int | None:
+def _file_mode(file: str) -> int | None:
     """Return the mode of a file, links followed; None if there is none."""
     try:
         return os.stat(file).st_mode  # noqa: PTH116 - Path drops a trailing slash

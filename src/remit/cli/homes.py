@@ -43,7 +43,7 @@ def open_ledger_reader(option: str | None, *, as_json: bool) -> Iterator[LedgerQ
 
 
 def require_ledger(path: Path) -> None:
-    """Raise `StateMissing` if the home holds no ledger."""
+    """Raise `StateMissing` if the home has no ledger."""
     with open_home(path, create=False) as home:
         if not home.exists(LEDGER_FILE):
             raise StateMissing("the home has no ledger yet: remit issue creates it with the first passport")

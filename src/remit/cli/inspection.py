@@ -1,6 +1,6 @@
-"""`remit inspect`: shows what a token says, and whether it verifies.
+"""`remit inspect`: shows the content of a token, and whether it verifies.
 
-Keeps this invariant: `details` of an examined token holds verified facts only; `peeked` holds unverified content.
+Invariant: `details` of an examined token has verified facts only; `peeked` has unverified content.
 """
 
 import json
@@ -78,7 +78,7 @@ def load_keyring(file: Path, issuer: JSON) -> Keyring:
         raise FieldInvalid(f"the file {file} cannot be read", place="$.key") from None
     keys = list(_from_json(data) if data.lstrip().startswith(b"{") else _from_pem(data))
     if not keys:
-        raise KeyMalformed("the file holds no public key that verifies ES256")
+        raise KeyMalformed("the file has no public key that verifies ES256")
     return Keyring(_trust_key(key, issuer) for key in keys)
 
 
@@ -112,7 +112,7 @@ _NOT_GENUINE: Final = (TokenError, PassportError, KeyMaterialError, InputError)
 
 
 class ExaminedToken(NamedTuple):
-    """A token and the result of verifying it. `error` says why it is not verified; None if it is."""
+    """A token and the result of verifying it. `error` is the reason why it does not verify; None if it does."""
 
     kind: str
     error: RemitError | None
@@ -178,7 +178,7 @@ def _examine_passport(token: str, keyring: Keyring, rows: LedgerQueries | None, 
 
 
 def _is_registered(passport: Passport, rows: LedgerQueries) -> bool:
-    """Tell whether the home has issued exactly this token, or started a session with it."""
+    """Return whether the home has issued exactly this token, or started a session with it."""
     registered, token = rows.registered(passport.jti), passport.token
     if registered is not None and registered.hash == sha256_hex(token.encode()):
         return True
@@ -189,7 +189,7 @@ def _is_registered(passport: Passport, rows: LedgerQueries) -> bool:
 
 
 def _is_revoked(passport: Passport, rows: LedgerQueries) -> bool:
-    """Tell whether the passport or one that it was delegated from was revoked."""
+    """Return whether the passport or one that it was delegated from was revoked."""
     jti, parent = passport.jti, passport.parent_jti
     while True:
         session = rows.session(jti)
@@ -274,7 +274,7 @@ _KINDS: Final[Mapping[str, tuple[str, Callable[[str, Keyring, LedgerQueries | No
 @click.option("--public", is_flag=True, help="Of a receipt: print only its public view, as JSON.")
 @common_options
 def inspect(*, token: str, key: Path | None, public: bool, home: str | None, as_json: bool) -> None:
-    """Show what TOKEN says, and verify it with the keys of the home. `-` reads it from stdin, @FILE from a file.
+    """Show the content of TOKEN, and verify it with the keys of the home. `-` reads it from stdin, @FILE from a file.
 
     Exit code 0 if it is verified, 1 if not. A genuine passport is verified even if it has expired or was revoked; that
     is shown. With --key, revocation is not checked.

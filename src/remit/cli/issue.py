@@ -18,7 +18,7 @@ from remit.cli.errors import report_errors
 from remit.cli.homes import open_service
 from remit.cli.mission_options import certificate_confirmation, mission_options
 from remit.cli.options import ListCommand, common_options
-from remit.cli.profile import load_profile, mission_of
+from remit.cli.profile import compile_mission, load_profile
 from remit.cli.render import note, show_data
 from remit.cli.resources import resolve_path, resolve_scope, starting_directory
 from remit.errors import FieldInvalid
@@ -100,7 +100,7 @@ def _members_of_profile(path: str) -> Mapping[str, Any]:
     loaded = load_profile(path)
     for remark in remarks_on(loaded.profile):
         note(remark)
-    return structs.asdict(mission_of(loaded))
+    return structs.asdict(compile_mission(loaded))
 
 
 def _mission(

@@ -23,7 +23,7 @@ from remit.errors import FieldInvalid, RemitError
 from remit.governor.keys import DistrustKey, RotateKey
 from remit.governor.revoke import CloseRevoked
 from remit.governor.statements import limit_statement
-from remit.ledger.keys import build_keyring, distrusted_from, key_limit_ids, load_key_limits
+from remit.ledger.keys import build_keyring, find_distrusted, key_limit_ids, load_key_limits
 from remit.ledger.records import KeyRecord
 from remit.ledger.rows import LedgerQueries
 from remit.wiring import Service
@@ -46,7 +46,7 @@ def _list_command(*, home: str | None, as_json: bool) -> None:
     Example: remit keys list
     """
     with open_ledger_reader(home, as_json=as_json) as rows:
-        signing, records, distrusted = rows.ledger_state().kid, rows.keys(), _distrusted_since(rows)
+        signing, records, distrusted = rows.ledger_state().kid, rows.keys(), _load_distrusted(rows)
     listed = [_key_data(record, signing, distrusted) for record in records]
     if as_json:
         return show_data({"ok": True, "keys": listed})
@@ -56,8 +56,8 @@ def _list_command(*, home: str | None, as_json: bool) -> None:
     return None
 
 
-def _distrusted_since(rows: LedgerQueries) -> dict[str, int]:
-    return distrusted_from(load_key_limits(rows.limits(), build_keyring(rows.keys())))
+def _load_distrusted(rows: LedgerQueries) -> dict[str, int]:
+    return find_distrusted(load_key_limits(rows.limits(), build_keyring(rows.keys())))
 
 
 def _key_data(record: KeyRecord, signing: str, distrusted: Mapping[str, int]) -> dict[str, Any]:
@@ -186,14 +186,14 @@ def _export_command(*, form: Literal["jwks", "pem"], out: Path | None, home: str
     Example: remit keys export --out remit.jwks
     """
     with open_ledger_reader(home, as_json=as_json) as rows:
-        trusted_keys, distrusted = [trusted.key for trusted in build_keyring(rows.keys())], _distrusted_since(rows)
+        trusted_keys, distrusted = [trusted.key for trusted in build_keyring(rows.keys())], _load_distrusted(rows)
         jwks = {"keys": [key.to_jwk() for key in trusted_keys]}
         pem = "".join(key.to_pem().decode("ascii") for key in trusted_keys)
         text = pem if form == "pem" else json.dumps(jwks, indent=2) + "\n"
         if out is not None:
             _write(out, text)
     for kid, since in distrusted.items():
-        note(f"{kid} is distrusted from {date(since)}: it is valid only for what this ledger holds from before")
+        note(f"{kid} is distrusted from {date(since)}: it is valid only for what this ledger has from before")
     if as_json:
         return show_data({"ok": True} | (jwks if form == "jwks" else {"pem": pem}))
     return show_facts({"file": str(out), "keys": str(len(trusted_keys))}) if out else click.echo(text, nl=False)

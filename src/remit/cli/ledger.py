@@ -17,7 +17,7 @@ from remit.governor.statements import RecordStatement
 from remit.ledger.backup import backup
 from remit.ledger.check import check_ledger
 from remit.ledger.findings import LedgerFinding, LedgerReport
-from remit.ledger.records import Overview
+from remit.ledger.records import LedgerOverview
 from remit.ledger.restore import RestoreResult, restore
 from remit.ledger.rows import LedgerQueries
 from remit.wiring import build_service
@@ -57,7 +57,7 @@ def _show_command(*, home: str | None, as_json: bool) -> None:
     )
 
 
-def _overview_data(overview: Overview) -> dict[str, Any]:
+def _overview_data(overview: LedgerOverview) -> dict[str, Any]:
     return overview._asdict()
 
 

@@ -1,6 +1,6 @@
 """`remit profile`: writes a profile from a template, and shows what a profile allows. Also loads profiles for others.
 
-A profile is for the folder that it names, relative to the folder of its file. Keeps these invariants: the folder lies
+A profile is for the folder that it names, relative to the folder of its file. Invariants: the folder lies
 inside that one, links followed; a template replaces a missing file only, never an unreadable one; and an existing file
 is not overwritten without `--force`.
 """
@@ -24,32 +24,19 @@ from remit.config import expand_user_path
 from remit.errors import FieldInvalid, InputError, quote
 from remit.profiles.compiling import compile_profile, remarks_on
 from remit.profiles.lines import MAX_BYTES, decode_profile
-from remit.profiles.profile import Profile, parse_profile
+from remit.profiles.profile import PROFILE_FILE, ChosenProfile, Profile, parse_profile
 from remit.profiles.templates import DEFAULT_TEMPLATE, TEMPLATES, template
 from remit.profiles.words import describe_mission
 
 __all__ = [
     "AGENT_ID",
-    "PROFILE_FILE",
-    "ChosenProfile",
     "LoadedProfile",
     "choose_profile",
+    "compile_mission",
     "load_profile",
-    "mission_of",
     "profile",
     "profile_folder",
 ]
-
-PROFILE_FILE: Final = "REMIT.md"
-
-
-class ChosenProfile(NamedTuple):
-    """A profile, its source and its digest. `path` is absolute; None for a template."""
-
-    profile: Profile
-    source: str
-    path: str | None
-    digest: str
 
 
 def choose_profile(named: str | None, folder: str | None) -> ChosenProfile:
@@ -85,7 +72,7 @@ def _expand_path(named: str) -> str:
 
 
 def _exists(path: Path) -> bool:
-    """Tell whether there is anything of this name, even a dangling link. Raises if that cannot be found out."""
+    """Return whether there is anything of this name, even a dangling link. Raises if that cannot be found out."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -142,7 +129,7 @@ def profile() -> None:
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @common_options
 def _init_command(*, name: str, path: str, force: bool, home: str | None, as_json: bool) -> None:  # noqa: ARG001 - like every command
-    """Write a profile: a Markdown file that says in plain words what an assistant may do.
+    """Write a profile: a Markdown file that describes in plain words what an assistant may do.
 
     Example: remit profile init --template read-only
     """
@@ -181,7 +168,7 @@ def _create(file: Path, content: bytes) -> None:
 
 
 def _replace(file: Path, content: bytes) -> None:
-    mode = _mode_of(file)
+    mode = _file_mode(file)
     unfinished = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     _create(unfinished, content)
     try:
@@ -193,7 +180,7 @@ def _replace(file: Path, content: bytes) -> None:
         raise
 
 
-def _mode_of(file: Path) -> int | None:
+def _file_mode(file: Path) -> int | None:
     """Return the mode of a file; None if there is none. Raises for a folder, a pipe or a device."""
     try:
         mode = file.lstat().st_mode
@@ -214,7 +201,7 @@ def _check_command(*, path: str, home: str | None, as_json: bool) -> None:  # no
     """
     with report_errors(as_json=as_json):
         loaded = load_profile(path)
-        mission = mission_of(loaded)
+        mission = compile_mission(loaded)
         remarks = remarks_on(loaded.profile)
     if as_json:
         told = {"ok": True, "mode": loaded.profile.mode, "mission": to_builtins(mission), "remarks": remarks}
@@ -238,7 +225,7 @@ def load_profile(path: str) -> LoadedProfile:
     return LoadedProfile(parsed, profile_folder(parsed, beside))
 
 
-def mission_of(loaded: LoadedProfile, agent_id: str = AGENT_ID) -> Mission:
+def compile_mission(loaded: LoadedProfile, agent_id: str = AGENT_ID) -> Mission:
     """Return the mission of a profile for its folder, with links resolved."""
     return compile_profile(loaded.profile, loaded.folder, agent_id, resolve=_resolve)
 

@@ -1,6 +1,6 @@
 """The root command: loads the commands, and turns every ending into an exit code.
 
-Keeps this invariant: a caller gets an exit code and never a traceback. A usage error is reported like any other error.
+Invariant: a caller gets an exit code and never a traceback. A usage error is reported like any other error.
 Output that is closed or cannot be written is an error, except when a reader closed the pipe.
 """
 
@@ -18,11 +18,11 @@ from typing import Any, Final, TextIO
 
 import click
 
-from remit.cli.errors import DONE, USAGE, advice_for, exit_code, tell
+from remit.cli.errors import DONE, USAGE, advice_for, exit_code, print_error
 from remit.cli.render import OutputNotWritten, detect_lost_output, escape_text
 from remit.errors import LedgerUnavailable
 
-__all__ = ["INTERRUPTED", "READER_GONE", "USAGE_CODE", "Program"]
+__all__ = ["INTERRUPTED", "READER_GONE", "USAGE_CODE", "LazyGroup"]
 
 # The exit codes that a shell gives to a program that was ended by a signal.
 INTERRUPTED: Final = 128 + signal.SIGINT
@@ -31,7 +31,7 @@ USAGE_CODE: Final = "usage"
 _SHOWN_LENGTH: Final = 500
 
 
-class Program(click.Group):
+class LazyGroup(click.Group):
     """A group of commands, each imported when it is called."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:  # noqa: ANN401 - required by click
@@ -121,14 +121,14 @@ def _report_usage_error(error: click.ClickException, *, as_json: bool) -> None:
     message = escape_text(" ".join(error.format_message().split())).removesuffix(".")
     message = message[:1].lower() + message[1:_SHOWN_LENGTH]
     path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "remit"
-    return tell(message, USAGE_CODE, f"Try: {path} --help", as_json=as_json)
+    return print_error(message, USAGE_CODE, f"Try: {path} --help", as_json=as_json)
 
 
 def _report_lost_output(lost: OutputNotWritten) -> int:
     if lost.reason == errno.EPIPE:
         return READER_GONE
     failed = LedgerUnavailable(f"the output cannot be written ({errno.errorcode.get(lost.reason or 0, 'unknown')})")
-    tell(str(failed), failed.code, advice_for(failed), as_json=False)
+    print_error(str(failed), failed.code, advice_for(failed), as_json=False)
     return exit_code(failed)
 
 

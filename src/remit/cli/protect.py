@@ -2,67 +2,52 @@
 
 import os
 import sys
-import time
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
-from msgspec import to_builtins
 from rich.text import Text
 
-import remit
-from remit.assistants.install.install import UndoneFile, install, load_intact, uninstall
-from remit.assistants.install.naming import protection_id, shared_protection_id
-from remit.assistants.install.plan import (
-    HookConnection,
-    InstallTarget,
-    Plan,
-    Planner,
+from remit.assistants.install.install import UndoneFile, uninstall
+from remit.assistants.install.plan import InstallTarget, Plan, Planner
+from remit.assistants.install.program import find_program, get_program_version
+from remit.assistants.install.protect import (
+    HubAddress,
+    InstallRequest,
+    end_sessions,
+    find_protection,
+    install_protection,
 )
-from remit.assistants.reconcile.evidence import governed_sessions
-from remit.assistants.records import Level, OnTamper, Protection, Protections, hook_script_text
+from remit.assistants.records import Level, OnTamper, Protection, Protections
 from remit.assistants.registry import PLANNERS
 from remit.claims.mission import EVERYTHING, Mission
-from remit.claims.types import encode
-from remit.cli.assistants import check_folder, find_program, get_program_version, make_wire
 from remit.cli.background import start_service
 from remit.cli.errors import NO, report_errors
 from remit.cli.homes import open_command_home, open_service
 from remit.cli.hub import hub_options
 from remit.cli.options import common_options
-from remit.cli.profile import PROFILE_FILE, ChosenProfile, choose_profile, profile_folder
+from remit.cli.profile import choose_profile, profile_folder
 from remit.cli.render import TerminalConsole, escape_text, note, show_data, show_facts
 from remit.cli.resources import resolve_path, resolve_scope
 from remit.cli.setup import prepare_home
 from remit.config import assistant_config_folder, ensure_token, home_path, load_settings, user_home
-from remit.errors import FieldInvalid, HomeUnsafe, ProtectionNotFound, StateMissing
-from remit.governor.sessions import EndSession
+from remit.errors import FieldInvalid, HomeUnsafe, StateMissing
 from remit.ledger.home import Home
 from remit.profiles.compiling import compile_profile, remarks_on
+from remit.profiles.profile import PROFILE_FILE, ChosenProfile
 from remit.server.run_files import load_running
 
-__all__ = [
-    "ProtectionSummary",
-    "confirm_wide_settings",
-    "control_paths",
-    "end_sessions",
-    "protect",
-    "show_protected",
-    "show_undone",
-]
+__all__ = ["protect"]
 
 # Settings that apply beyond the current folder.
 _WIDE_LEVELS: Final[dict[Level, str]] = {
     "user": "these settings apply in every folder that you work in, not only in this one",
     "managed": "these settings apply to everyone on this machine, in every folder",
 }
-# Files that make git run programs by itself.
-_GIT_PATHS: Final = (".git/config", ".git/hooks", ".git/info")
 
 
-def confirm_wide_settings(planner: Planner, place: InstallTarget, *, yes: bool, as_json: bool) -> None:
+def _confirm_wide_settings(planner: Planner, place: InstallTarget, *, yes: bool, as_json: bool) -> None:
     """Ask for confirmation if the settings apply beyond one folder. Raises without a terminal and `--yes`."""
     wide = _WIDE_LEVELS.get(place.level)
     if wide is None or yes:
@@ -76,33 +61,6 @@ def confirm_wide_settings(planner: Planner, place: InstallTarget, *, yes: bool, 
     refused = FieldInvalid(f"{planner.title}: {wide}", place="--settings")
     refused.add_note(f"To confirm: remit protect {planner.name} --settings {place.level} --yes")
     raise refused
-
-
-def end_sessions(home: str | None, protection: Protection, *, as_json: bool) -> int:
-    """End the active sessions of a protection, and return their number. The next call starts a new one."""
-    with open_service(home, as_json=as_json) as service:
-        governed = governed_sessions(service.governor.context.reader, protection.assistant)
-        ours = [session for one in governed if one.protection == protection.id for session in one.sessions]
-        # Sessions of subagents end with their parent.
-        running = [session for session in ours if session.state == "active" and session.parent is None]
-        for session in running:
-            service.governor.run(EndSession(session.id))
-    return len(running)
-
-
-def control_paths(folder: str | None) -> tuple[str, ...]:
-    """Return paths in a folder that can change what any assistant runs: git's hooks, and Remit if installed there."""
-    if folder is None:
-        return (*(f"**/{name}" for name in _GIT_PATHS), *_own_folders())
-    inside = (path for path in _own_folders() if Path(path).is_relative_to(folder) and path != folder)
-    return (*(str(Path(folder, name)) for name in _GIT_PATHS), *inside)
-
-
-def _own_folders() -> tuple[str, ...]:
-    """Return the folder of this package, and its virtual environment if it has one."""
-    package = os.path.realpath(Path(remit.__file__).parent)
-    is_own = sys.prefix != sys.base_prefix
-    return (package, *((os.path.realpath(sys.prefix),) if is_own else ()))
 
 
 _MARKS: Final = {
@@ -123,8 +81,8 @@ _TAMPERING: Final[dict[OnTamper, str]] = {
 }
 
 
-class ProtectionSummary(NamedTuple):
-    """What the output of `remit protect` says."""
+class _ProtectionSummary(NamedTuple):
+    """The content of the output of `remit protect`."""
 
     title: str
     protection: Protection
@@ -135,7 +93,7 @@ class ProtectionSummary(NamedTuple):
     ended: int = 0
 
 
-def show_protected(summary: ProtectionSummary, *, as_json: bool) -> None:
+def _show_protected(summary: _ProtectionSummary, *, as_json: bool) -> None:
     """Print what is protected, and what to do next."""
     if as_json:
         return show_data(_document(summary))
@@ -150,7 +108,7 @@ def show_protected(summary: ProtectionSummary, *, as_json: bool) -> None:
     return _show_list("next", _steps(summary))
 
 
-def show_undone(title: str, protection: Protection, undone: Sequence[UndoneFile], *, as_json: bool) -> None:
+def _show_undone(title: str, protection: Protection, undone: Sequence[UndoneFile], *, as_json: bool) -> None:
     """Print what was removed."""
     if as_json:
         files = [one._asdict() for one in undone]
@@ -161,7 +119,7 @@ def show_undone(title: str, protection: Protection, undone: Sequence[UndoneFile]
     return _show_list("files", [f"{one.path}: {one.what}" for one in undone])
 
 
-def _facts(summary: ProtectionSummary) -> dict[str, str]:
+def _facts(summary: _ProtectionSummary) -> dict[str, str]:
     protection, mission = summary.protection, summary.protection.mission
     source = f"{protection.profile} (no profile here; write one: remit profile init)"
     asks = {"ask": "it asks you as usual before permitted calls", "allow": "it need not ask you before permitted calls"}
@@ -187,7 +145,7 @@ def _describe_scope(scope: Sequence[str]) -> dict[str, str]:
     return {"places": ", ".join(places) or "none", "hosts": ", ".join(hosts) or "none"}
 
 
-def _steps(summary: ProtectionSummary) -> list[str]:
+def _steps(summary: _ProtectionSummary) -> list[str]:
     name = summary.protection.assistant
     again = "" if summary.protection.level == "local" else f" --settings {summary.protection.level}"
     start = [] if summary.hub_runs else ["remit up --background: without the Hub, the assistant can run nothing"]
@@ -208,7 +166,7 @@ def _show_list(title: str, sentences: Iterable[str]) -> None:
         screen.print(Text.assemble((f"  {mark} ", style), escape_text(sentence)), soft_wrap=True)
 
 
-def _document(summary: ProtectionSummary) -> dict[str, object]:
+def _document(summary: _ProtectionSummary) -> dict[str, object]:
     protection, plan = summary.protection, summary.plan
     return {
         "ok": True,
@@ -235,30 +193,6 @@ def _document(summary: ProtectionSummary) -> dict[str, object]:
 
 _ON_TAMPER: Final[tuple[OnTamper, ...]] = ("end", "stop")
 _LEVELS: Final[tuple[Level, ...]] = ("local", "project", "user", "managed")
-
-
-class _InstallRequest(NamedTuple):
-    """The assistant, and where its hooks are installed."""
-
-    planner: Planner
-    place: InstallTarget
-    on_tamper: OnTamper = "end"
-
-
-class _Installed(NamedTuple):
-    """A stored protection, its plan, and whether active sessions may still have an older mission."""
-
-    kept: Protection
-    plan: Plan
-    is_other_mission: bool
-
-
-class _HubAddress(NamedTuple):
-    """The address of the Hub, its token, and whether it is running."""
-
-    url: str
-    token: str
-    runs: bool = True
 
 
 @click.command()
@@ -315,22 +249,26 @@ def protect(
     if undo:
         return _undo(request, home, as_json=as_json)
     with report_errors(as_json=as_json):
-        confirm_wide_settings(request.planner, request.place, yes=yes, as_json=as_json)
+        _confirm_wide_settings(request.planner, request.place, yes=yes, as_json=as_json)
         request = _check_request(request, scope, program)
         chosen = choose_profile(profile, request.place.folder)
-        mission = _mission(request, chosen)
+        mission = _compile_mission(request, chosen)
     for remark in remarks_on(chosen.profile):
         note(f"{chosen.source}, {remark}")
     prepare_home(home, as_json=as_json)
     with open_command_home(home, as_json=as_json) as opened:
         hub = _ensure_hub(opened, home, start=not no_start)
-        done = _install(opened, request, chosen, mission, hub)
-    ended = end_sessions(home, done.kept, as_json=as_json) if done.is_other_mission else 0
-    summary = ProtectionSummary(request.planner.title, done.kept, done.plan, chosen.path is None, hub.runs, ended)
-    return show_protected(summary, as_json=as_json)
+        done = install_protection(opened, request, chosen, mission, hub)
+    ended = 0
+    if done.replaced_mission:
+        with open_service(home, as_json=as_json) as service:
+            ended = end_sessions(service.governor, done.protection)
+    title = request.planner.title
+    summary = _ProtectionSummary(title, done.protection, done.plan, chosen.path is None, hub.is_running, ended)
+    return _show_protected(summary, as_json=as_json)
 
 
-def _parse_options(planner: Planner, level: Level | None, scope: str | None, managed: str) -> _InstallRequest:
+def _parse_options(planner: Planner, level: Level | None, scope: str | None, managed: str) -> InstallRequest:
     """Return the assistant and the place of its hooks, from the options."""
     meant = level or planner.levels[0]
     if meant not in planner.levels:
@@ -349,7 +287,7 @@ def _parse_options(planner: Planner, level: Level | None, scope: str | None, man
         config=assistant_config_folder(planner.variable),
         managed=managed and resolve_path(managed, "--managed-dir"),
     )
-    return _InstallRequest(planner, place)
+    return InstallRequest(planner, place)
 
 
 def _folder(scope: str | None, level: Level) -> str | None:
@@ -358,141 +296,51 @@ def _folder(scope: str | None, level: Level) -> str | None:
     return resolve_path(scope, "--scope")
 
 
-def _check_request(request: _InstallRequest, scope: str | None, program: str | None) -> _InstallRequest:
+def _check_request(request: InstallRequest, scope: str | None, program: str | None) -> InstallRequest:
     """Check the folder, and add the version and the path of the assistant's program."""
     place = request.place
     if place.folder is not None:
-        check_folder(place.folder, named=scope is not None)
+        _check_folder(place.folder, named=scope is not None)
     name = request.planner.program
     found = place._replace(version=get_program_version(name, program), program=find_program(name, program))
     return request._replace(place=found)
 
 
-def _mission(request: _InstallRequest, chosen: ChosenProfile) -> Mission:
+def _check_folder(folder: str, *, named: bool) -> None:
+    """Raise unless an absolute, real path is a folder that can be protected.
+
+    The root and the user's home contain everything, so they must be named explicitly.
+    """
+    if not Path(folder).is_dir():
+        raise FieldInvalid(f"{folder} is not a folder", place="--scope")
+    if not named and folder in ("/", str(Path(user_home() or "/").resolve())):
+        raise FieldInvalid(f"{folder} contains all your files; if you mean it: --scope {folder}", place="--scope")
+
+
+def _compile_mission(request: InstallRequest, chosen: ChosenProfile) -> Mission:
     """Return the mission of a profile. The folder that it names is inside the protected one."""
     start = request.place.folder
     folder = None if start is None else profile_folder(chosen.profile, start)
     return compile_profile(chosen.profile, folder, request.planner.name, resolve=lambda text: resolve_scope([text]))
 
 
-def _ensure_hub(opened: Home, home: str | None, *, start: bool) -> _HubAddress:
+def _ensure_hub(opened: Home, home: str | None, *, start: bool) -> HubAddress:
     token = ensure_token(opened, "hub")
     running = load_running(opened, "hub")
     if running is not None:
-        return _HubAddress(running.listening, token)
+        return HubAddress(running.listening, token)
     if not start:
-        return _HubAddress(load_settings(opened).hub_url, token, runs=False)
+        return HubAddress(load_settings(opened).hub_url, token, is_running=False)
     options = hub_options(home)
     given = {"home": home_path(home), "host": options.host, "port": options.port}
-    return _HubAddress(start_service(opened, "hub", given, options.asked()).address, token)
+    return HubAddress(start_service(opened, "hub", given, options.asked()).address, token)
 
 
-def _install(
-    opened: Home, request: _InstallRequest, chosen: ChosenProfile, mission: Mission, hub: _HubAddress
-) -> _Installed:
-    """Write the hooks and store the protection."""
-    protections = Protections(opened)
-    with protections.locked():
-        protections.put_script(hook_script_text().encode("utf-8"))
-        name = request.planner.name
-
-        def make_own_wire(protection: str) -> HookConnection:
-            return make_wire(opened.path, protection, name, hub_url=hub.url, hub_token=hub.token)
-
-        own = make_own_wire(protection_id(name, request.place, opened.path))
-        wire, plan = own, request.planner.plan(request.place, own)
-        shared = shared_protection_id(plan) if request.place.level == "project" else None
-        if shared is not None and _is_free(protections, shared, request):
-            wire = make_own_wire(shared)
-            plan = request.planner.plan(request.place, wire)
-        known = load_intact(protections, wire.protection)
-        protection = Protection(
-            id=wire.protection,
-            assistant=name,
-            level=request.place.level,
-            folder=request.place.folder,
-            mode=chosen.profile.mode,
-            mission=to_builtins(mission),
-            profile=chosen.path or chosen.source,
-            profile_digest=chosen.digest,
-            # Running the command again keeps the time of the first protection.
-            made_at=known.made_at if known else datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            hub_url=hub.url,
-            form=plan.form,
-            version=request.place.version,
-            guards=_guarded_paths(request, chosen, plan, wire),
-            generation=_next_generation(known),
-            on_tamper=request.on_tamper,
-        )
-        adopted = wire.protection != own.protection
-        kept = install(protections, protection, plan, wire.content(), adopted=adopted)
-    return _Installed(kept, plan, is_other_mission=known is not None and encode(known.mission) != encode(kept.mission))
-
-
-def _next_generation(known: Protection | None) -> int:
-    """Return a number larger than that of any earlier protection here, even one that was removed."""
-    return max(int(time.time()), known.generation + 1 if known else 1)
-
-
-def _is_free(protections: Protections, protection: str, request: _InstallRequest) -> bool:
-    """Tell whether the id in shared settings is not used for another place in this home."""
-    known = load_intact(protections, protection)
-    return (
-        not protections.holds(protection)
-        if known is None
-        else (known.assistant, known.folder) == (request.planner.name, request.place.folder)
-    )
-
-
-def _guarded_paths(
-    request: _InstallRequest, chosen: ChosenProfile, plan: Plan, wire: HookConnection
-) -> tuple[str, ...]:
-    """Return the guarded paths, each as a link and resolved: calls may name either."""
-    here = str(Path(request.place.folder, PROFILE_FILE)) if request.place.folder else f"**/{PROFILE_FILE}"
-    named = (
-        *plan.guards,
-        here,
-        *([chosen.path] if chosen.path else []),
-        wire.python,
-        *control_paths(request.place.folder),
-    )
-    return tuple(dict.fromkeys(real for path in named for real in _real_names(path)))
-
-
-def _real_names(path: str) -> tuple[str, ...]:
-    if not path.startswith("/"):
-        return (path,)
-    return f"{os.path.realpath(Path(path).parent)}/{Path(path).name}", os.path.realpath(path)
-
-
-def _undo(request: _InstallRequest, home: str | None, *, as_json: bool) -> None:
+def _undo(request: InstallRequest, home: str | None, *, as_json: bool) -> None:
     with open_command_home(home, as_json=as_json) as opened:
         protections = Protections(opened)
         with protections.locked():
-            protection = _find_protection(
-                protections, request, protection_id(request.planner.name, request.place, opened.path)
-            )
+            known = protections.all(damaged=lambda error: note(f"careful: {error}"))
+            protection = find_protection(known, request, opened.path)
             undone = uninstall(protections, protection)
-    show_undone(request.planner.title, protection, undone, as_json=as_json)
-
-
-def _find_protection(protections: Protections, request: _InstallRequest, own: str) -> Protection:
-    """Return the protection to remove. Raises with a list of those that exist."""
-    level, folder = request.place.level, request.place.folder
-    known = protections.all(damaged=lambda error: note(f"careful: {error}"))
-    ours = [one for one in known if one.assistant == request.planner.name]
-    # User settings may be in several folders; shared settings may have an id from another home.
-    here = [one for one in ours if one.id == own or (one.level == level == "project" and one.folder == folder)]
-    if here:
-        return here[0]
-    missing = ProtectionNotFound(f"this home protects no {level} settings of {request.planner.title} here")
-    others = [f"--settings {one.level}{_describe_place(one)}" for one in ours]
-    missing.add_note(f"It protects: {'; '.join(others)}" if others else f"It does not protect {request.planner.title}.")
-    raise missing
-
-
-def _describe_place(protection: Protection) -> str:
-    """Return the options that identify a protection among others of its level."""
-    if protection.folder:
-        return f" --scope {protection.folder}"
-    return f" ({protection.files[-1].path})" if protection.files else ""
+    _show_undone(request.planner.title, protection, undone, as_json=as_json)

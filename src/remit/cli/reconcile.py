@@ -1,29 +1,29 @@
 """`remit reconcile`: checks that every call in an assistant's transcripts has a receipt, and signs the result."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import click
 from rich.text import Text
 
-from remit.assistants.reconcile.calls import Call, TranscriptReader
+from remit.assistants.reconcile.calls import TranscriptCall, TranscriptReader
 from remit.assistants.reconcile.coverage import Difference, MismatchedReceipt
-from remit.assistants.reconcile.evidence import GovernedSession, governed_sessions
+from remit.assistants.reconcile.evidence import load_governed_sessions
 from remit.assistants.reconcile.reconcile import Reconciliation, reconcile_transcripts
-from remit.assistants.reconcile.selection import SelectedTranscripts, select_by_path, select_from_ledger
+from remit.assistants.reconcile.selection import select_by_path, select_recent
 from remit.assistants.records import Protection, Protections
-from remit.assistants.registry import ASSISTANTS
+from remit.assistants.registry import ASSISTANTS, get_transcript_reader
 from remit.claims.receipt import SignedReceipt
 from remit.cli.errors import DONE, NO, failure, report_errors
 from remit.cli.homes import require_ledger
 from remit.cli.options import common_options
 from remit.cli.render import TerminalConsole, escape_text, note, show_data, show_facts, spinner
 from remit.config import assistant_config_folder, home_path, user_home
-from remit.errors import FieldInvalid, SessionNotFound, StateMissing
+from remit.errors import StateMissing
 from remit.ledger.home import open_home
-from remit.wiring import Service, build_service
+from remit.wiring import build_service
 
 __all__ = ["reconcile"]
 
@@ -40,7 +40,7 @@ _ADVICE: Final = {
     _RUN_ANYWAY: "Check what it did: the assistant ignored the denial. Stop it: remit kill-switch on",
     _MISMATCHED: "The receipt has the id of the call but is about another one: nothing permitted it. If its session "
     "continues another one, name the transcripts of both.",
-    _UNPROVEN: "Only the text of its result says that it did not run, and a tool can write that. Check what it did.",
+    _UNPROVEN: "Only the text of its result suggests that it did not run, and tools can write that. Check what it did.",
     "transcript gone": "It was removed or never written: the calls of this session are unknown.",
     "chain broken": "Keep the ledger as it is, and run: remit ledger check",
 }
@@ -61,76 +61,44 @@ def reconcile(*, assistant: str, transcripts: tuple[Path, ...], days: int, home:
     """Compare the transcripts of ASSISTANT with the ledger: every call needs a receipt.
 
     Default: the transcripts of sessions in the ledger, and all of protected folders. The result is signed. Exit code
-    0 if every call is covered, 1 if not, or if only a transcript says that a call did not run.
+    0 if every call is covered, 1 if not, or if a transcript is the only sign that a call did not run.
 
     Example: remit reconcile claude-code
     """
     with report_errors(as_json=as_json):
-        reader = _make_reader(assistant)
+        reader = get_transcript_reader(assistant, user_home() or "")
         path = home_path(home)
         require_ledger(path)
-        protections = _protections(path, assistant)
+        protections = _load_protections(path, assistant)
         service = build_service(path)
         try:
             with spinner("comparing"):
-                governed = governed_sessions(service.reader, assistant)
-                selected = _select(reader, transcripts, governed, protections, days)
-                found, receipt = _reconcile(service, assistant, governed, selected)
+                governed = load_governed_sessions(service.reader, assistant)
+                if transcripts:
+                    selected = select_by_path(reader, transcripts, governed, protections)
+                else:
+                    oldest = int(time.time() * 1000) - days * _DAY_MS
+                    config = _config_folder(reader)
+                    selected = select_recent(reader, config, governed, protections, oldest_ms=oldest)
+                found = reconcile_transcripts(service.reader, service.keys.refresh(), assistant, governed, selected)
+                receipt = service.governor.run(found.statement()).receipt
         finally:
             service.close()
     _show(found, receipt, as_json=as_json)
     raise SystemExit(DONE if found.is_full else NO)
 
 
-def _make_reader(assistant: str) -> TranscriptReader:
-    reader = ASSISTANTS[assistant].transcript
-    if reader is None:
-        refused = FieldInvalid(
-            f"{assistant} cannot be reconciled: {ASSISTANTS[assistant].unreadable}", place="ASSISTANT"
-        )
-        refused.add_note(f"Its receipts are in the ledger: remit ledger show; its hooks: remit doctor {assistant}")
-        raise refused
-    return reader(user_home() or "")
-
-
-def _protections(path: Path, assistant: str) -> dict[str, Protection]:
+def _load_protections(path: Path, assistant: str) -> dict[str, Protection]:
     with open_home(path, create=False) as home:
         known = Protections(home).all(damaged=lambda error: note(f"careful: {error}"))
         return {one.id: one for one in known if one.assistant == assistant}
 
 
-def _select(
-    reader: TranscriptReader,
-    paths: Sequence[Path],
-    governed: Sequence[GovernedSession],
-    protections: dict[str, Protection],
-    days: int,
-) -> SelectedTranscripts:
-    if paths:
-        return select_by_path(reader, paths, governed, protections)
-    oldest = int(time.time() * 1000) - days * _DAY_MS
-    recent = [one for one in governed if any(each.seen_wall_ms >= oldest for each in one.sessions)]
-    selected = select_from_ledger(reader, _config(reader), governed, recent, protections)
-    if not selected.transcripts and not selected.missing:
-        nothing = SessionNotFound(f"the ledger has no session of {reader.name}, and there is no transcript")
-        nothing.add_note(f"Protect it first: remit protect {reader.name}; or name a transcript.")
-        raise nothing
-    return selected
-
-
-def _config(reader: TranscriptReader) -> Path:
+def _config_folder(reader: TranscriptReader) -> Path:
     named_folder, user = assistant_config_folder(reader.variable), user_home()
     if not named_folder and user is None:
         raise StateMissing(f"this user has no home directory: name the transcripts, or set {reader.variable}")
     return Path(named_folder) if named_folder else Path(user or "") / reader.folder
-
-
-def _reconcile(
-    service: Service, assistant: str, governed: Sequence[GovernedSession], selected: SelectedTranscripts
-) -> tuple[Reconciliation, SignedReceipt]:
-    context = service.governor.context
-    found = reconcile_transcripts(context.reader, context.keys.refresh(), assistant, governed, selected)
-    return found, service.governor.run(found.statement()).receipt
 
 
 def _show(found: Reconciliation, receipt: SignedReceipt, *, as_json: bool) -> None:
@@ -204,7 +172,7 @@ def _finding_lines(found: Reconciliation) -> Iterator[str]:
             yield f"  {_ADVICE[kind].format(found.assistant)}"
 
 
-def _line(call: Call) -> str:
+def _line(call: TranscriptCall) -> str:
     by = f" by subagent {call.agent}" if call.agent else ""
     said = "started, with unknown end" if call.outcome == "pending" else call.outcome
     return escape_text(f"{call.at or 'at an unknown time'}  {call.tool or 'unknown tool'}  {call.id}{by} ({said})")

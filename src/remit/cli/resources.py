@@ -1,7 +1,7 @@
 """Turns the paths and patterns that a user writes into entries of a resource scope.
 
 A passport is used elsewhere and later, so entries are absolute and links are resolved; URLs, `**` and wildcards keep
-their text. Keeps these invariants: a note says where a link leads; a pattern is refused if a file of that very name
+their text. Invariants: a note shows where a link leads; a pattern is refused if a file of that very name
 exists; and wildcard characters in the name of a file or folder are escaped.
 """
 
@@ -68,7 +68,7 @@ def _resolve_text(text: str, place: str) -> tuple[str, ...]:
     path = f"{real}/{rest}"
     if not os.path.lexists(path):
         return (f"{escape_path(real)}/{rest}",)
-    # Whoever can create a file here, or commit one to a repository, could change what the pattern means.
+    # Anyone who can create a file here, or commit one to a repository, could change the meaning of the pattern.
     if _WIDENING.search(rest) or os.path.realpath(path) != os.path.normpath(path):
         advice = "for the file, put its wildcards in brackets, as in [*]; for the pattern, remove the file"
         raise FieldInvalid(f"is a pattern, and a file of this very name exists: {advice}", place=place)

@@ -1,7 +1,7 @@
 """`remit revoke`: revokes a passport, a session or a whole lineage.
 
-Keeps this invariant: a mistyped id is never reported as revoked. An id that is not in the ledger is revoked in advance
-only if it has the form of Remit's ids or the passport itself was given; the output then says so.
+Invariant: a mistyped id is never reported as revoked. An id that is not in the ledger is revoked in advance
+only if it has the form of Remit's ids or the passport itself was given; the output states that.
 """
 
 import re
@@ -71,7 +71,7 @@ def _parse_id(text: str, keyring: Keyring) -> tuple[str, bool]:
 
 
 def _is_known(passport_id: str, rows: LedgerQueries) -> bool:
-    """Tell whether a passport was used here, or issued for a delegate."""
+    """Return whether a passport was used here, or issued for a delegate."""
     return rows.session(passport_id) is not None or rows.delegation_to(passport_id) is not None
 
 

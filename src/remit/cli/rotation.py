@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from remit.assistants.monitor.retoken import TokenReplacement, replace_tokens
+from remit.assistants.monitor.token_rotation import TokenReplacement, replace_hook_tokens
 from remit.assistants.records import Protection, Protections
 from remit.cli.background import NAMES
 from remit.cli.render import note
 from remit.client.hub import Hub
 from remit.config import TokenName, load_settings, rotate_token
 from remit.errors import ServiceError, ServiceRefused
-from remit.hub.auth import hook_token, proof_key, shared_hook_token
 from remit.ledger.home import Home
 from remit.server.run_files import RunFile, ServiceName, all_running
 
@@ -42,7 +41,7 @@ def rotate(home: Home, name: TokenName) -> str:
         for hub in running:
             _wait_for_hub(hub, token)
         if before is not None:
-            _replace_hook_tokens(home, before, token)
+            _update_hooks(home, before, token)
     else:
         for proxy in running:
             _send_sighup(proxy)
@@ -82,9 +81,9 @@ def _send_sighup(running: RunFile) -> None:
         os.kill(running.pid, signal.SIGHUP)
 
 
-def _replace_hook_tokens(home: Home, before: str, after: str) -> None:
+def _update_hooks(home: Home, before: str, after: str) -> None:
     """Write the new hook tokens to the files that hooks read, and name the protections that need action."""
-    done = replace_tokens(Protections(home), lambda protection: _secrets(before, after, protection))
+    done = replace_hook_tokens(Protections(home), before, after)
     renewed = [one for one in done if not one.why]
     if renewed:
         note(f"hooks use tokens derived from the new one; protections updated: {len(renewed)}")
@@ -92,15 +91,6 @@ def _replace_hook_tokens(home: Home, before: str, after: str) -> None:
         note("running assistants may have read the old token: restart them")
     for one in done:
         _note_unfinished(one)
-
-
-def _secrets(before: str, after: str, protection: str) -> dict[str, str]:
-    """Return the secrets of a protection's hooks, old to new; the first release used one token for all protections."""
-    return {
-        shared_hook_token(before): shared_hook_token(after),
-        hook_token(before, protection): hook_token(after, protection),
-        proof_key(before, protection): proof_key(after, protection),
-    }
 
 
 def _note_unfinished(one: TokenReplacement) -> None:

@@ -26,7 +26,7 @@ from remit.server.run_files import all_running
 
 __all__ = ["OPENED_BY", "PreparedHome", "prepare_home", "setup"]
 
-# Shown beside the address of the dashboard, which asks for the token if it is opened by itself.
+# Shown beside the address of the dashboard, which requires the token if it is opened directly.
 OPENED_BY: Final = "open it with: remit open"
 
 

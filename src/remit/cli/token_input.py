@@ -14,7 +14,7 @@ from remit.errors import FieldInvalid
 
 __all__ = ["read_token_argument", "verify_passport_ignoring_time"]
 
-# More than any token has: enough to tell that the input is not a token.
+# Longer than any token, so that longer input is recognized.
 _MAX_BYTES: Final = max(kind.max_length for kind in KINDS) + 1024
 
 

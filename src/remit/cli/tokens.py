@@ -10,7 +10,7 @@ from remit.cli.options import common_options
 from remit.cli.render import show_data
 from remit.cli.rotation import rotate as rotate_now
 from remit.config import TOKEN_NAMES, TokenName, ensure_token
-from remit.hub.auth import hook_token
+from remit.server.hook_tokens import hook_token
 
 __all__ = ["token"]
 

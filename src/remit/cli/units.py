@@ -1,6 +1,6 @@
 """The file that makes the system start Remit with the user's session: a systemd unit or a launchd agent.
 
-Keeps these invariants: the file holds no token; another file is not overwritten without `--force`; and every path in it
+Invariants: the file contains no token; another file is not overwritten without `--force`; and every path in it
 is quoted so that the system reads it back unchanged, or is refused. The user enables the unit.
 """
 

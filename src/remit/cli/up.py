@@ -70,7 +70,7 @@ def up(*, port: int | None, proxy_port: int, background: bool, stop: bool, home:
 
 
 _ServiceOptions: TypeAlias = Mapping[ServiceName, tuple[Mapping[str, object], Mapping[str, Any]]]
-# Why `remit up` ends: the number of a signal, or the name of a service that has ended by itself.
+# Why `remit up` ends: the number of a signal, or the name of a service that has ended unexpectedly.
 _Ends: TypeAlias = "SimpleQueue[ServiceName | int]"
 
 
@@ -137,7 +137,7 @@ def _queue_signals() -> _Ends:
 
 
 def _wait(ending: _Ends, started: Mapping[ServiceName, StartedService]) -> None:
-    """Wait for a signal. Raises if a service that was started here ends by itself."""
+    """Wait for a signal. Raises if a service that was started here ends unexpectedly."""
     children = {service: one.child for service, one in started.items() if one.child is not None}
     if not children:
         return

@@ -1,6 +1,6 @@
 """A client of the governance proxy: `Proxy` for threads, `AsyncProxy` for event loops.
 
-Keeps this invariant: every failure raises, and no error can be taken for a PERMIT. The requests are defined once, in
+Invariant: every failure raises, and no error can be taken for a PERMIT. The requests are defined once, in
 `calls.py`; the client of the Hub is in `hub.py`.
 """
 

@@ -1,6 +1,6 @@
 """Turns the bytes of a response into a typed answer or an error.
 
-Keeps this invariant: an answer is returned only if the status is 200, the body is strict JSON of the right shape, and
+Invariant: an answer is returned only if the status is 200, the body is strict JSON of the right shape, and
 it passes the checks of its call. Anything else raises. Unknown members are ignored.
 """
 
@@ -11,7 +11,7 @@ import msgspec
 
 from remit.claims.strictjson import parse_json
 from remit.client.attempts import OK, RawResponse
-from remit.client.call import Call
+from remit.client.call import ServiceCall
 from remit.client.response_checks import CheckContext
 from remit.client.settings import ClientSettings
 from remit.errors import InputError, RemitError, ServiceRefused, quote
@@ -26,7 +26,9 @@ _ERROR_CODE: Final = re.compile(r"[a-z0-9_]{1,64}")
 _Answer = TypeVar("_Answer", bound=Answer)
 
 
-def read_answer(call: Call[_Answer], reply: RawResponse, settings: ClientSettings, context: CheckContext) -> _Answer:
+def read_answer(
+    call: ServiceCall[_Answer], reply: RawResponse, settings: ClientSettings, context: CheckContext
+) -> _Answer:
     """Decode and check the response to a call."""
     address = settings.address
     if reply.status != OK:
@@ -51,7 +53,7 @@ def _decode(kind: type[_Answer], body: bytes) -> _Answer | None:
         return None
 
 
-def _check(call: Call[_Answer], answer: _Answer, context: CheckContext) -> str:
+def _check(call: ServiceCall[_Answer], answer: _Answer, context: CheckContext) -> str:
     try:
         call.check(answer, context)
     except RemitError as error:
@@ -59,7 +61,7 @@ def _check(call: Call[_Answer], answer: _Answer, context: CheckContext) -> str:
     return ""
 
 
-def refusal(call: Call[_Answer], reply: RawResponse, settings: ClientSettings) -> RemitError:
+def refusal(call: ServiceCall[_Answer], reply: RawResponse, settings: ClientSettings) -> RemitError:
     """Return the error for a response that is not a success. A body that is not Remit's is not quoted."""
     decoded, status = _decode(ErrorAnswer, reply.body), reply.status
     if decoded is None or status not in _ERRORS or not _ERROR_CODE.fullmatch(decoded.error_code):

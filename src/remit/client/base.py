@@ -1,7 +1,7 @@
 """The clients that all services share: `AsyncClient` for event loops, `SyncClient` for threads.
 
-Each request is defined once, by a function that builds its `Call`; `async_method` and `sync_method` turn that function
-into a method. So both clients have the same methods.
+Each request is defined once, by a function that builds its `ServiceCall`; `async_method` and `sync_method` turn that
+function into a method. So both clients have the same methods.
 """
 
 import os
@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, get_args
 
 from remit.client.attempts import NoResponse
-from remit.client.call import Call
+from remit.client.call import ServiceCall
 from remit.client.loop_thread import LoopThread, Submitted
 from remit.client.response_checks import SeenReceipts
 from remit.client.settings import ClientSettings
@@ -50,7 +50,7 @@ class Client:
 
 
 def async_method(
-    build: Callable[_P, Call[_Answer]],
+    build: Callable[_P, ServiceCall[_Answer]],
 ) -> Callable[Concatenate["AsyncClient", _P], Coroutine[Any, Any, _Answer]]:
     """Return an async method that sends the call that `build` returns."""
 
@@ -61,7 +61,7 @@ def async_method(
     return _as_method(method)
 
 
-def sync_method(build: Callable[_P, Call[_Answer]]) -> Callable[Concatenate["SyncClient", _P], _Answer]:
+def sync_method(build: Callable[_P, ServiceCall[_Answer]]) -> Callable[Concatenate["SyncClient", _P], _Answer]:
     """Return a blocking method that sends the call that `build` returns."""
 
     @wraps(build)
@@ -89,11 +89,11 @@ class AsyncClient(Client):
     def _prepare(self) -> None:
         self._transport = Transport(self._settings, self._seen_receipts)
 
-    async def send(self, call: Call[_Answer]) -> _Answer:
+    async def send(self, call: ServiceCall[_Answer]) -> _Answer:
         """Send a call and return its answer. Raises an error if there is none."""
         return await self._transport.send(call)
 
-    async def stream(self, call: Call[_Answer]) -> AsyncIterator[bytes]:
+    async def stream(self, call: ServiceCall[_Answer]) -> AsyncIterator[bytes]:
         """Send a call and yield its response body in chunks. Raises at the start, or where the body is cut off."""
         body = await self._transport.open(call)
         try:
@@ -131,11 +131,11 @@ class SyncClient(Client):
         """Return the lock of this process: a lock that is held during a fork stays locked in the child."""
         return self._locks.setdefault(os.getpid(), threading.Lock())
 
-    def send(self, call: Call[_Answer]) -> _Answer:
+    def send(self, call: ServiceCall[_Answer]) -> _Answer:
         """Send a call and return its answer. Raises an error if there is none."""
         return self._run(lambda transport: transport.send(call))
 
-    def stream(self, call: Call[_Answer]) -> Iterator[bytes]:
+    def stream(self, call: ServiceCall[_Answer]) -> Iterator[bytes]:
         """Send a call and yield its response body in chunks. Raises at the start, or where the body is cut off."""
         body = self._run(lambda transport: transport.open(call))
         try:
@@ -158,7 +158,7 @@ class SyncClient(Client):
             raise
 
     def _submit(self, work: Callable[[Transport], Coroutine[Any, Any, _Result]]) -> Submitted[_Result]:
-        # Under the lock, so that nothing is submitted to a loop that was told to stop.
+        # Under the lock, so that nothing is submitted to a loop that is about to stop.
         with self._lock():
             if self._is_closed:
                 raise self._settings.no_response(_CLOSED)

@@ -1,6 +1,6 @@
 """One request as a value: what is sent, and how its response is checked.
 
-Keeps this invariant: a request is validated by the rules of the service before it is sent. The requests are defined in
+Invariant: a request is validated by the rules of the service before it is sent. The requests are defined in
 `calls.py` and `hub_calls.py`; `transport.py` sends them.
 """
 
@@ -11,19 +11,19 @@ from typing import Generic, TypeVar
 from remit.claims.strictjson import parse_object
 from remit.claims.types import convert, encode
 from remit.client.response_checks import CheckContext
-from remit.schemas.shared import Answer, HealthAnswer, Request
+from remit.schemas.shared import Answer, HealthAnswer, RequestBody
 
-__all__ = ["Call", "accept_any", "health", "read_back"]
+__all__ = ["ServiceCall", "accept_any", "health", "read_back"]
 
 _Answer = TypeVar("_Answer", bound=Answer)
-_Request = TypeVar("_Request", bound=Request)
+_Request = TypeVar("_Request", bound=RequestBody)
 
 
 @dataclass(frozen=True)
-class Call(Generic[_Answer]):
+class ServiceCall(Generic[_Answer]):
     """One request. `check` raises if a decoded answer does not belong to it.
 
-    `may_repeat` says that the request is idempotent. `secret` is removed from error messages.
+    `may_repeat`: whether the request is idempotent. `secret` is removed from error messages.
     """
 
     method: str
@@ -46,6 +46,6 @@ def accept_any(_answer: Answer, _context: CheckContext) -> None:
     """Check nothing, for answers that have nothing in common with the request."""
 
 
-def health() -> Call[HealthAnswer]:
+def health() -> ServiceCall[HealthAnswer]:
     """Ask whether the service is running, and for its versions."""
-    return Call("GET", "/health", HealthAnswer, accept_any)
+    return ServiceCall("GET", "/health", HealthAnswer, accept_any)

@@ -1,6 +1,6 @@
 """The requests of the governance proxy.
 
-Pure, but for the random idempotency key of a call without one. Keeps this invariant: arguments are sent exactly or
+Pure, but for the random idempotency key of a call without one. Invariant: arguments are sent exactly or
 refused; `NaN` does not become `null`. `response_checks.py` checks the responses, `transport.py` sends the calls.
 """
 
@@ -18,7 +18,7 @@ from remit.claims.passport import Confirmation
 from remit.claims.receipt import Digest
 from remit.claims.strictjson import parse_object
 from remit.claims.types import ID_STRING
-from remit.client.call import Call, accept_any, read_back
+from remit.client.call import ServiceCall, accept_any, read_back
 from remit.client.response_checks import (
     CheckContext,
     check_attestation,
@@ -65,14 +65,14 @@ _KEY_BYTES: Final = 16
 _SESSION_ID: Final = re.compile(ID_STRING)
 
 
-def start(token: str) -> Call[StartAnswer]:
+def start(token: str) -> ServiceCall[StartAnswer]:
     """Start the session of a passport. Starting it again returns the same session."""
 
     def check(answer: StartAnswer, _context: CheckContext) -> None:
         check_session_start(answer, token)
 
     _, body = read_back(StartRequest(token=token))
-    return Call("POST", "/session/start", StartAnswer, check, body, secret=token)
+    return ServiceCall("POST", "/session/start", StartAnswer, check, body, secret=token)
 
 
 def evaluate(
@@ -82,11 +82,11 @@ def evaluate(
     *,
     cwd: str | None = None,
     idempotency_key: str | None = None,
-) -> Call[EvaluateAnswer]:
+) -> ServiceCall[EvaluateAnswer]:
     """Ask for the decision on a tool call, before it is made.
 
     The key makes it repeatable: the same call under the same key gets the same receipt. Without one, a random one is
-    made for this call, and no receipt from before is believed. Nothing that is signed names `cwd`.
+    made for this call, and no earlier receipt is accepted. `cwd` is in nothing that is signed.
     """
     canonical_arguments = canonicalize_arguments(dict(arguments))
     request, body = read_back(
@@ -102,30 +102,30 @@ def evaluate(
     def check(answer: EvaluateAnswer, context: CheckContext) -> None:
         check_evaluation(answer, request, canonical_arguments, context, has_random_key=idempotency_key is None)
 
-    return Call("POST", "/evaluate", EvaluateAnswer, check, body)
+    return ServiceCall("POST", "/evaluate", EvaluateAnswer, check, body)
 
 
-def result(session_id: str, receipt_id: str, result_hash: Digest) -> Call[ResultAnswer]:
+def result(session_id: str, receipt_id: str, result_hash: Digest) -> ServiceCall[ResultAnswer]:
     """Record the outcome of a call. A decision has one outcome; recording it again adds nothing."""
     request, body = read_back(ResultRequest(session_id=session_id, receipt_id=receipt_id, result_hash=result_hash))
 
     def check(answer: ResultAnswer, context: CheckContext) -> None:
         check_result(answer, request, context)
 
-    return Call("POST", "/result", ResultAnswer, check, body)
+    return ServiceCall("POST", "/result", ResultAnswer, check, body)
 
 
-def end(session_id: str) -> Call[SessionAnswer]:
+def end(session_id: str) -> ServiceCall[SessionAnswer]:
     """End a session. A session that is over stays as it is."""
 
     def check(answer: SessionAnswer, _context: CheckContext) -> None:
         check_session_ended(answer, session_id, "$")
 
     _, body = read_back(EndRequest(session_id=session_id))
-    return Call("POST", "/session/end", SessionAnswer, check, body)
+    return ServiceCall("POST", "/session/end", SessionAnswer, check, body)
 
 
-def attest(session_id: str, *, end: bool = False) -> Call[AttestAnswer]:
+def attest(session_id: str, *, end: bool = False) -> ServiceCall[AttestAnswer]:
     """Ask for an attestation of a session. It adds no receipt, so it may be repeated; each request makes a new one."""
 
     def check(answer: AttestAnswer, context: CheckContext) -> None:
@@ -134,12 +134,12 @@ def attest(session_id: str, *, end: bool = False) -> Call[AttestAnswer]:
     require(_SESSION_ID.fullmatch(session_id), "is not the id of a session", "$.session_id")
     path = f"/sessions/{quote(session_id, safe=':')}/attest"
     _, body = read_back(AttestRequest(end=end))
-    return Call("POST", path, AttestAnswer, check, body)
+    return ServiceCall("POST", path, AttestAnswer, check, body)
 
 
 def delegate(
     session_id: str, mission: Mission, *, request_id: str, cnf: Confirmation | None = None
-) -> Call[DelegateAnswer]:
+) -> ServiceCall[DelegateAnswer]:
     """Ask for a delegate's passport. The same request under the same id gets the same passport."""
     request, body = read_back(
         DelegateRequest(
@@ -150,12 +150,12 @@ def delegate(
     def check(answer: DelegateAnswer, context: CheckContext) -> None:
         check_delegation(answer, request, context)
 
-    return Call("POST", "/delegate", DelegateAnswer, check, body)
+    return ServiceCall("POST", "/delegate", DelegateAnswer, check, body)
 
 
 def revoke(
     *, passport_id: str | None = None, session_id: str | None = None, lineage: bool = False, reason: str = ""
-) -> Call[RevokeAnswer]:
+) -> ServiceCall[RevokeAnswer]:
     """Revoke a passport, or a session with or without its lineage. Revoking it again changes nothing."""
     revoked = passport_id if session_id is None else session_id
 
@@ -173,10 +173,10 @@ def revoke(
             reason=reason,
         )
     )
-    return Call("POST", "/revoke", RevokeAnswer, check, body, is_admin=True)
+    return ServiceCall("POST", "/revoke", RevokeAnswer, check, body, is_admin=True)
 
 
-def kill_switch(*, on: bool) -> Call[KillSwitchAnswer]:
+def kill_switch(*, on: bool) -> ServiceCall[KillSwitchAnswer]:
     """Revoke every session and refuse new ones, or allow new ones again.
 
     Only turning it on is retried: a repeated request to turn it off could undo one that turned it on in between.
@@ -186,9 +186,9 @@ def kill_switch(*, on: bool) -> Call[KillSwitchAnswer]:
         require(answer.on is on, "is not what was requested", "$.on")
 
     _, body = read_back(KillSwitchRequest(on=on))
-    return Call("POST", "/kill-switch", KillSwitchAnswer, check, body, is_admin=True, may_repeat=on)
+    return ServiceCall("POST", "/kill-switch", KillSwitchAnswer, check, body, is_admin=True, may_repeat=on)
 
 
-def keys() -> Call[KeysAnswer]:
-    """Ask for the public keys of the service. They do not prove who holds them."""
-    return Call("GET", "/.well-known/jwks.json", KeysAnswer, accept_any)
+def keys() -> ServiceCall[KeysAnswer]:
+    """Request the public keys of the service. They do not prove its identity."""
+    return ServiceCall("GET", "/.well-known/jwks.json", KeysAnswer, accept_any)

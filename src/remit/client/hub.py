@@ -1,6 +1,6 @@
 """A client of the Personal Hub: `Hub` for threads, `AsyncHub` for event loops.
 
-Keeps this invariant: every failure raises, `HubUnavailable` if there was no response; an export that raises before its
+Invariant: every failure raises, `HubUnavailable` if there was no response; an export that raises before its
 end is incomplete. The requests are defined once, in `hub_calls.py`.
 """
 

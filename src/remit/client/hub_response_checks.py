@@ -1,6 +1,6 @@
 """Checks that a response of the Hub is to the event that was sent, and verifies its receipt.
 
-Keeps these invariants: a PERMIT is accepted only if every field agrees with it. With a keyring, the receipt must be
+Invariants: a PERMIT is accepted only if every field agrees with it. With a keyring, the receipt must be
 about this event: its tool, and arguments that hold each of its facts as sent. The review is not signed. Pure.
 """
 
@@ -45,7 +45,7 @@ def check_observation(
     claims = verify_receipt(answer.receipt.jwt, context.keyring).claims
     require(claims.receipt_id == answer.receipt_id, "is of another receipt", "$.receipt_id")
     require(claims.grant_id == answer.ardur_session_id, "is of another session", "$.receipt.jwt")
-    require(claims.verdict == answer.receipt.verdict, "is not what the receipt says", "$.receipt.verdict")
+    require(claims.verdict == answer.receipt.verdict, "differs from the receipt", "$.receipt.verdict")
     _check_event_matches(claims, answer.policy.arguments, request)
     require(not has_random_key or context.is_fresh(claims.iat), "is older than the event", "$.receipt.jwt")
     known = context.seen_receipts.remember(claims.receipt_id, request.idempotency_key or "")

@@ -80,7 +80,7 @@ class LoopThread:
 
     @property
     def is_alive(self) -> bool:
-        """Tell whether the loop runs; after a fork, it runs in the parent only."""
+        """Return whether the loop runs; after a fork, it runs in the parent only."""
         # Not `Thread.is_alive`: if a signal handler raises during that call, Python marks the thread as ended.
         return self._process == os.getpid() and not self._loop.is_closed()
 
@@ -96,7 +96,7 @@ class LoopThread:
         task.add_done_callback(self._tasks.discard)
 
     def stop(self) -> None:
-        """Tell the thread to cancel what is running, and to end."""
+        """Make the thread cancel running requests, and end."""
         if self.is_alive:
             with suppress(RuntimeError):  # another `stop` has closed the loop: the thread is about to end
                 self._loop.call_soon_threadsafe(self._stopped.set)

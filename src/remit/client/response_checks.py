@@ -1,6 +1,6 @@
 """Checks that a response of the proxy answers the request that was sent, and verifies its signatures.
 
-Keeps these invariants: a PERMIT is accepted only if every field of the response agrees with it. With a keyring, signed
+Invariants: a PERMIT is accepted only if every field of the response agrees with it. With a keyring, signed
 tokens must be signed by one of its keys, be about this request and not be replayed from an earlier one. Pure.
 """
 
@@ -77,7 +77,7 @@ class CheckContext(NamedTuple):
     seen_receipts: SeenReceipts
 
     def is_fresh(self, signed_at: int) -> bool:
-        """Tell whether a token signed at this time can have been signed for this request."""
+        """Return whether a token signed at this time can have been signed for this request."""
         return signed_at >= int(self.sent_at) - MAX_AGE_S
 
 
@@ -94,7 +94,7 @@ def check_session_start(answer: StartAnswer, token: str) -> None:
     members = {name: claims[name] for name in Mission.__struct_fields__ if name in claims}
     mission = parse_mission({**members, "agent_id": claims.get("sub")})
     for name in _MISSION_FIELDS:
-        require(getattr(answer, name) == getattr(mission, name), "is not what the passport says", f"$.{name}")
+        require(getattr(answer, name) == getattr(mission, name), "differs from the passport", f"$.{name}")
 
 
 def check_evaluation(
@@ -123,7 +123,7 @@ def check_result(answer: ResultAnswer, request: ResultRequest, context: CheckCon
     receipt = _verify_receipt(answer, request.session_id, context.keyring)
     if receipt is not None:
         require(receipt.tool == "remit.result", "is not that of an outcome", "$.receipt")
-        require(receipt.verdict == answer.verdict, "is not what the receipt says", "$.verdict")
+        require(receipt.verdict == answer.verdict, "differs from the receipt", "$.verdict")
         require(receipt.result_hash == request.result_hash, "is about another outcome", "$.receipt")
         decision = receipt.evidence_proof_ref if isinstance(receipt.evidence_proof_ref, Mapping) else {}
         require(decision.get("receipt_id") == request.receipt_id, "is about another call", "$.receipt")
@@ -135,7 +135,7 @@ def check_attestation(answer: AttestAnswer, session_id: str, context: CheckConte
     require(claims.session_id == session_id, "is another session", "$.claims.session_id")
     require(not is_over or claims.state != "active", "was to end", "$.claims.state")
     if context.keyring is not None:
-        require(verify_attestation(answer.token, context.keyring) == claims, "is not what the token says", "$.claims")
+        require(verify_attestation(answer.token, context.keyring) == claims, "differs from the token", "$.claims")
         require(context.is_fresh(claims.iat), "is older than the request", "$.token")
 
 
@@ -165,7 +165,7 @@ def _check_passport(token: str, answer: DelegateAnswer, request: DelegateRequest
 
 
 def _is_requested_mission(given: Mission, asked: Mission) -> bool:
-    """Tell whether a mission is the requested one, allowing for what the parent adds: forbidden tools and a folder."""
+    """Return whether a mission is the requested one, except for what the parent adds: forbidden tools and a folder."""
     added = {"forbidden_tools": asked.forbidden_tools, "resource_scope": asked.resource_scope, "cwd": asked.cwd}
     return (
         structs.replace(given, **added) == asked
@@ -177,7 +177,7 @@ def _is_requested_mission(given: Mission, asked: Mission) -> bool:
 
 
 def _is_anchored(given: str, asked: str) -> bool:
-    """Tell whether a scope entry is the requested one, or the requested relative path made absolute."""
+    """Return whether a scope entry is the requested one, or the requested relative path made absolute."""
     return given == asked or (given.startswith("/") and given.endswith(f"/{asked}"))
 
 
@@ -220,4 +220,4 @@ def _check_decision(answer: EvaluateAnswer | DelegateAnswer, receipt: Receipt | 
     require(whole or not permits, "permits, and gives a denial", "$.decision")
     if receipt is not None:
         outdated = receipt.verdict == "compliant" and not permits
-        require(receipt.verdict == answer.verdict or outdated, "is not what the receipt says", "$.verdict")
+        require(receipt.verdict == answer.verdict or outdated, "differs from the receipt", "$.verdict")

@@ -1,6 +1,6 @@
 """The settings of a client: the address of the service, TLS, tokens, timeout and retries.
 
-Keeps these invariants: plain HTTP is for loopback addresses only; a certificate is verified against the given authority
+Invariants: plain HTTP is for loopback addresses only; a certificate is verified against the given authority
 alone, or against those of the system if none is given; and tokens appear in no text.
 """
 

@@ -1,6 +1,6 @@
 """Response bodies that are too large to buffer: read, decompressed and checked chunk by chunk.
 
-Keeps this invariant: the stream ends normally only if the body is complete. A body that is truncated, does not
+Invariant: the stream ends normally only if the body is complete. A body that is truncated, does not
 decompress, has neither a length nor chunked encoding, or does not begin and end like an export yields `NoResponse`.
 """
 
@@ -23,7 +23,7 @@ _SUFFIX: Final = b"}"
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _MAX_CHUNK: Final = 256 * 1024
 _TRUNCATED: Final = NoResponse("the answer was cut off")
-_UNDELIMITED: Final = NoResponse("it cannot be told whether the answer is whole")
+_UNDELIMITED: Final = NoResponse("it is unknown whether the answer is complete")
 
 
 @final
@@ -63,7 +63,7 @@ class StreamedBody:
 
 
 def is_json(headers: httpx.Headers) -> bool:
-    """Tell whether the content type is JSON."""
+    """Return whether the content type is JSON."""
     kind: str = headers.get("content-type", "")
     return kind.partition(";")[0].strip().lower() == "application/json"
 
@@ -115,5 +115,5 @@ def _inflate(decompressor: "zlib._Decompress", raw: bytes) -> Iterator[bytes]:
 
 
 def _is_delimited(headers: httpx.Headers) -> bool:
-    """Tell whether the headers say where the body ends. Without that, a cut connection looks like the end."""
+    """Return whether the headers say where the body ends. Without that, a cut connection looks like the end."""
     return "content-length" in headers or headers.get("transfer-encoding", "").lower() == "chunked"

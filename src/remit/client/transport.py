@@ -1,6 +1,6 @@
 """Sends calls over one connection pool, with retries and a deadline for the whole call.
 
-Keeps these invariants: a call ends at its deadline, however slowly bytes arrive; only idempotent calls are retried; and
+Invariants: a call ends at its deadline, however slowly bytes arrive; only idempotent calls are retried; and
 a response larger than the limit is not buffered. It uses httpx's transport without its client, so there are no
 redirects, cookies, decompression or proxies from the environment.
 """
@@ -15,7 +15,7 @@ import httpx
 
 from remit.client.answers import MAX_ANSWER, read_answer, refusal
 from remit.client.attempts import OK, NoResponse, Outcome, RawResponse, no_response_from, pause_s, read_retry_after
-from remit.client.call import Call
+from remit.client.call import ServiceCall
 from remit.client.response_checks import CheckContext, SeenReceipts
 from remit.client.settings import ClientSettings
 from remit.client.stream import GZIP, NOT_AN_EXPORT, StreamedBody, is_json
@@ -50,7 +50,7 @@ class Transport:
         self._http = httpx.AsyncHTTPTransport(verify=settings.tls, trust_env=False, limits=_LIMITS)
         self._is_closed = False
 
-    async def send(self, call: Call[_Answer]) -> _Answer:
+    async def send(self, call: ServiceCall[_Answer]) -> _Answer:
         """Send a call and return its answer. Raises `ServiceUnavailable`, `HubUnavailable` or `ServiceRefused`."""
         settings = self._settings
         context = CheckContext(settings.keyring, time.time(), self._seen_receipts)
@@ -59,7 +59,7 @@ class Transport:
             raise settings.no_response(outcome.reason)
         return read_answer(call, outcome, settings, context)
 
-    async def open(self, call: Call[_Answer]) -> StreamedBody:
+    async def open(self, call: ServiceCall[_Answer]) -> StreamedBody:
         """Send a call once and return its response body as a stream, after the headers have arrived."""
         opened = NoResponse("the client is closed") if self._is_closed else await self._open_stream(call)
         if isinstance(opened, StreamedBody):
@@ -73,7 +73,7 @@ class Transport:
         self._is_closed = True
         await self._http.aclose()
 
-    async def _send_with_retries(self, call: Call[_Answer]) -> Outcome:
+    async def _send_with_retries(self, call: ServiceCall[_Answer]) -> Outcome:
         """Return the outcome of the last attempt. No attempt starts that could not finish before the deadline."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._settings.timeout_s
@@ -89,7 +89,7 @@ class Transport:
             await asyncio.sleep(pause)
             attempt += 1
 
-    async def _open_stream(self, call: Call[_Answer]) -> StreamedBody | Outcome:
+    async def _open_stream(self, call: ServiceCall[_Answer]) -> StreamedBody | Outcome:
         limit_s = self._settings.timeout_s
         try:
             async with asyncio.timeout(limit_s):
@@ -105,7 +105,7 @@ class Transport:
         except (httpx.HTTPError, OSError) as error:
             return no_response_from(error)
 
-    async def _attempt(self, call: Call[_Answer], limit_s: float) -> Outcome:
+    async def _attempt(self, call: ServiceCall[_Answer], limit_s: float) -> Outcome:
         """Send once. Errors are returned, not raised: the exceptions of httpx contain the request with its tokens."""
         try:
             async with asyncio.timeout(limit_s):
@@ -115,10 +115,12 @@ class Transport:
         except (httpx.HTTPError, OSError) as error:
             return no_response_from(error)
 
-    async def _exchange(self, call: Call[_Answer], limit_s: float) -> Outcome:
+    async def _exchange(self, call: ServiceCall[_Answer], limit_s: float) -> Outcome:
         return await _read(await self._send_request(call, limit_s))
 
-    async def _send_request(self, call: Call[_Answer], limit_s: float, *, accept_gzip: bool = False) -> httpx.Response:
+    async def _send_request(
+        self, call: ServiceCall[_Answer], limit_s: float, *, accept_gzip: bool = False
+    ) -> httpx.Response:
         """Send a request and return the response once its headers have arrived. The caller closes it."""
         headers = self._headers(call) | ({"Accept-Encoding": GZIP} if accept_gzip else {})
         handshake = _Handshake()
@@ -135,7 +137,7 @@ class Transport:
             await handshake.close()
             raise
 
-    def _headers(self, call: Call[_Answer]) -> dict[str, str]:
+    def _headers(self, call: ServiceCall[_Answer]) -> dict[str, str]:
         headers = dict(_HEADERS)
         if call.body:
             headers["Content-Type"] = "application/json"

@@ -25,7 +25,7 @@ from remit.claims.mission import Mission
 from remit.errors import HookSecretWrong
 from remit.governor.clock import Moment
 from remit.governor.context import Context
-from remit.governor.lifecycle import TRANSITIONS, account_of, close, head_is_genuine, is_stopped, quarantine
+from remit.governor.lifecycle import TRANSITIONS, close, get_account, head_is_genuine, is_stopped, quarantine
 from remit.governor.sessions import StartResult, refresh_and_save
 from remit.governor.sources import Reporter, StartSourceSession
 from remit.ledger.records import RESTORED, Session
@@ -35,9 +35,9 @@ __all__ = [
     "GENERATION",
     "SECRET",
     "ContinueAssistantSession",
-    "generation_of",
     "get_main_session",
     "last_main_session",
+    "read_generation",
     "tampering_key",
 ]
 
@@ -141,7 +141,7 @@ class ContinueAssistantSession:
     ) -> StartResult:
         # The remaining budget was checked against the last receipt; the passport limits a session without receipts.
         given = context.passport_of(last).mission
-        calls = min(mission.max_tool_calls, given.max_tool_calls, account_of(last).remaining)
+        calls = min(mission.max_tool_calls, given.max_tool_calls, get_account(last).remaining)
         left = min(mission.max_duration_s * 1000, given.max_duration_s * 1000, last.left_ms)
         mission = structs.replace(mission, max_tool_calls=calls, max_duration_s=max(1, -(-left // 1000)))
         started = StartSourceSession(self.reporter._replace(mission=mission)).begin(context, transaction, now)
@@ -150,7 +150,7 @@ class ContinueAssistantSession:
         return started._replace(session=session)
 
 
-def generation_of(told: Mapping[str, object]) -> int:
+def read_generation(told: Mapping[str, object]) -> int:
     """Return the generation of the protection in a source description; 0 for sources of the first release."""
     text = str(told.get(GENERATION, ""))
     return int(text) if text.isascii() and text.isdigit() else 0
@@ -174,7 +174,7 @@ def _load_last(transaction: Transaction, reporter: Reporter) -> _LastSession | N
     secret = members.get(SECRET, "")
     return _LastSession(
         session,
-        generation_of(members),
+        read_generation(members),
         secret if isinstance(secret, str) else "",
         stopped=is_stopped(transaction, session)
         or transaction.revoked(reporter.key)

@@ -21,7 +21,7 @@ from remit.governor.assistant_sessions import ContinueAssistantSession, get_main
 from remit.governor.context import Context
 from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Evaluate, Evaluation, Prejudged, evaluate, prejudge
-from remit.governor.lifecycle import account_of, is_stopped
+from remit.governor.lifecycle import get_account, is_stopped
 from remit.governor.receipts import clip
 from remit.governor.sessions import EndSession, GetSession, StartSession
 from remit.governor.sources import Reporter
@@ -162,7 +162,7 @@ def _short_name(agent: str) -> str:
     return sha256_hex(agent.encode("utf-8", "surrogatepass")) if len(agent) > _MAX_AGENT // 2 else agent
 
 
-def _delegation_of(transaction: Transaction, main: str, agent: str, turn: int) -> Delegation | None:
+def _find_delegation(transaction: Transaction, main: str, agent: str, turn: int) -> Delegation | None:
     """Return the delegation to a subagent, by its request id or by that of the first release."""
     known = transaction.delegation(main, _request_id(agent, turn))
     return known or _first_release_delegation(transaction, main, agent, turn)
@@ -193,7 +193,7 @@ async def _get_child_session(
     None if the mission of the main session allows no calls at all.
     """
     request = _request_id(actor.agent, turn)
-    known = await context.transact(lambda transaction: _delegation_of(transaction, main, actor.agent, turn))
+    known = await context.transact(lambda transaction: _find_delegation(transaction, main, actor.agent, turn))
     if known is not None:
         # A session that has expired or was revoked is not replaced by a new one: it denies the call itself.
         there = await context.transact(lambda transaction: transaction.session(known.child) is not None)
@@ -223,7 +223,7 @@ async def _start_child(context: Context, passport: str) -> str:
 
 def _narrow(mission: Mission, session: Session, actor: Actor) -> Mission:
     """Return the mission of a subagent: that of the main session with a part of its calls, and no subagents."""
-    share = min(mission.max_tool_calls // _SHARE, account_of(session).remaining // 2)
+    share = min(mission.max_tool_calls // _SHARE, get_account(session).remaining // 2)
     return structs.replace(
         mission,
         agent_id=clip(f"{mission.agent_id}/{actor.kind or 'subagent'}", _MAX_AGENT),
@@ -236,7 +236,7 @@ def last_child_session(transaction: Transaction, main: str, agent: str) -> str:
     """Return the id of the last session of a subagent, or an empty string."""
     child = ""
     for turn in range(_MAX_TURNS):
-        known = _delegation_of(transaction, main, agent, turn)
+        known = _find_delegation(transaction, main, agent, turn)
         if known is None:
             break
         child = known.child if transaction.session(known.child) else child

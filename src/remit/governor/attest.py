@@ -1,6 +1,6 @@
 """Attesting a session: its chain is verified first, continuing from the last verification.
 
-Invariant: an attestation says `chain_verified` only if every receipt it counts was verified by the holder of the key,
+Invariant: an attestation has `chain_verified` only if every receipt it counts was verified by the holder of the key,
 now or earlier, and is present now. Receipts verified earlier are only hashed again, and the root is compared with the
 signed one in the bookmark, which is much faster. A broken chain is attested as broken: all its receipts are counted,
 and those before the break are summarized. The session is quarantined: its calls are denied from then on.
@@ -25,7 +25,7 @@ from remit.governor.sessions import EndSession, GetSession, get_session, reload_
 from remit.ledger.findings import Limits, check_period, period_fault
 from remit.ledger.keys import KeyPeriods
 from remit.ledger.records import Session, StoredReceipt, unverified_kid
-from remit.ledger.store import Reader, Transaction
+from remit.ledger.store import LedgerReader, Transaction
 
 __all__ = ["Attest", "AttestResult", "ChainVerification", "verify_from", "verify_stored"]
 
@@ -129,13 +129,13 @@ def _summary(session: Session, mission: str) -> SessionSummary:
     )
 
 
-def verify_stored(reader: Reader, session: Session, keyring: Keyring) -> ChainVerification:
+def verify_stored(reader: LedgerReader, session: Session, keyring: Keyring) -> ChainVerification:
     """Verify the stored receipts of a session, from its bookmark to the head of `session`."""
-    return verify_from(reader, session, keyring, _verified_by_bookmark(reader, session, keyring), limit=session.length)
+    return verify_from(reader, session, keyring, _resume_from_bookmark(reader, session, keyring), limit=session.length)
 
 
 def verify_from(
-    reader: Reader, session: Session, keyring: Keyring, before: ChainVerification, *, limit: int
+    reader: LedgerReader, session: Session, keyring: Keyring, before: ChainVerification, *, limit: int
 ) -> ChainVerification:
     """Verify up to `limit` receipts after those verified `before`, and update that tally.
 
@@ -150,7 +150,7 @@ def verify_from(
     numbers: deque[int] = deque()
 
     def tokens() -> Iterator[str]:
-        for stored in _stored_receipts(reader, session.id, start, end):
+        for stored in _read_receipts(reader, session.id, start, end):
             numbers.append(stored.number)
             yield stored.token
 
@@ -173,10 +173,10 @@ def _check_end(session: Session, head: Head | None) -> None:
         raise BrokenChain(0, "lineage_changed", "the chain is that of another session, run or actor")
     length, last = (head.length, head.receipt_hash) if head else (0, None)
     if (length, last) != (session.length, session.receipt_hash):
-        raise BrokenChain(length, "head_mismatch", "the chain does not end where the session says")
+        raise BrokenChain(length, "head_mismatch", "the chain does not end at the head of the session")
 
 
-def _verified_by_bookmark(reader: Reader, session: Session, keyring: Keyring) -> ChainVerification:
+def _resume_from_bookmark(reader: LedgerReader, session: Session, keyring: Keyring) -> ChainVerification:
     """Return the state to continue from: that of the bookmark, or an empty one if the bookmark cannot be used.
 
     The bookmark of a key whose period has ended is not used, because it may have been signed after that.
@@ -195,13 +195,13 @@ def _verified_by_bookmark(reader: Reader, session: Session, keyring: Keyring) ->
     return ChainVerification(head, tally, None, 0) if _merkle_root(reader, head, limits) == root else nothing
 
 
-def _merkle_root(reader: Reader, head: Head, limits: Limits) -> str | None:
+def _merkle_root(reader: LedgerReader, head: Head, limits: Limits) -> str | None:
     """Return the Merkle root of the stored receipts up to `head`.
 
     None if some are missing, or if one was signed after the end of its key's period.
     """
     tree = Frontier()
-    for stored in _stored_receipts(reader, head.lineage.grant_id, 0, head.length):
+    for stored in _read_receipts(reader, head.lineage.grant_id, 0, head.length):
         if limits and period_fault(limits, unverified_kid(stored.token), stored.number):
             return None
         tree.append(hash_leaf(stored.token.encode()))
@@ -213,7 +213,7 @@ def _belongs_to(head: Head, session: Session) -> bool:
     return (grant_id, actor, trace_id, run_nonce) == (session.id, session.actor, session.trace_id, session.run_nonce)
 
 
-def _stored_receipts(reader: Reader, session_id: str, after: int, end: int) -> Iterator[StoredReceipt]:
+def _read_receipts(reader: LedgerReader, session_id: str, after: int, end: int) -> Iterator[StoredReceipt]:
     """Yield the receipts with sequence numbers above `after` up to `end`, reading one page at a time."""
     while after < end:
         page = reader.receipts(session_id, after=after, limit=min(_PAGE, end - after))

@@ -13,7 +13,13 @@ from remit.governor.lifecycle import MAX_CLOSED, TRANSITIONS, close, close_deleg
 from remit.ledger.records import Session
 from remit.ledger.store import Transaction
 
-__all__ = ["CloseOpenDelegates", "close_all_delegates", "close_delegates_of", "close_killed", "close_some_delegates"]
+__all__ = [
+    "CloseOpenDelegates",
+    "close_all_delegates",
+    "close_delegates_of_ended",
+    "close_killed",
+    "close_some_delegates",
+]
 
 _PAGE: Final = 100
 
@@ -25,7 +31,7 @@ async def close_all_delegates(context: Context, session: Session) -> None:
         more = await close_some_delegates(context, session.id)
 
 
-async def close_delegates_of(context: Context, names: Sequence[str]) -> None:
+async def close_delegates_of_ended(context: Context, names: Sequence[str]) -> None:
     """Close all delegates of these sessions, which are in a final state."""
     for name in names:
         while await close_some_delegates(context, name):

@@ -33,8 +33,8 @@ __all__ = ["AssistantResult", "RecordAssistantResult"]
 
 _UNASKED: Final = "run_unasked"
 _REASONS: Final = {
-    False: "the call was run, and nobody had asked whether it may be: hooks were skipped, or came too late",
-    True: "what was run is not what had been decided on under this name: something has changed the call in between",
+    False: "the call was run without a decision: hooks were skipped, or came too late",
+    True: "the call that was run differs from the one that was decided on: something has changed it in between",
 }
 # Without a call id, the decision is searched for among this many last receipts.
 _MAX_OPEN_CALLS: Final = 100

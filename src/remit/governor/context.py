@@ -16,7 +16,7 @@ from remit.governor.clock import Clock, Moment
 from remit.governor.refused import RefusedSessions
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.records import Session
-from remit.ledger.store import Prepare, Reader, Work
+from remit.ledger.store import LedgerReader, Prepare, Work
 from remit.policy.engines import Engine
 from remit.policy.files import Files
 
@@ -78,7 +78,7 @@ class Context:
     clock: Clock
     stopwatch: Callable[[], float]
     entropy: Callable[[int], bytes]
-    reader: Reader
+    reader: LedgerReader
     # The private key files. Only the ledger process has them.
     key_files: KeyFiles | None = None
     # Verified passports by session id. A passport never changes, so entries never become stale.

@@ -18,14 +18,14 @@ from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, RequestConflict, TokenTooLarge
 from remit.governor.audiences import check_delegable
 from remit.governor.clock import Moment
-from remit.governor.closing import close_delegates_of
+from remit.governor.closing import close_delegates_of_ended
 from remit.governor.context import Context
 from remit.governor.lifecycle import (
     CALL_UNIT,
     TOOL_CALLS,
     TRANSITIONS,
     SettleResult,
-    account_of,
+    get_account,
     load_status,
     refresh,
     settle_overdue,
@@ -95,7 +95,7 @@ class Delegate:
             lambda it: self._work(context, it, parent.passport, wait=True)
         )
         if isinstance(outcome, SettleResult):
-            await close_delegates_of(context, outcome.unfinished)
+            await close_delegates_of_ended(context, outcome.unfinished)
             outcome = await context.transact(lambda it: self._work(context, it, parent.passport, wait=False))
         passport, child_id, receipt, repeated, refusal = cast("_Outcome", outcome)
         if parent.session.state != "active":
@@ -112,13 +112,13 @@ class Delegate:
         known = transaction.delegation(self.session_id, self.request_id)
         if known is not None:
             return _answer_repeated(transaction, session, known, digest)
-        if session.reserved and account_of(session).remaining < self.mission.max_tool_calls:
+        if session.reserved and get_account(session).remaining < self.mission.max_tool_calls:
             settled = settle_overdue(context, transaction, session, now)
             session = settled.session
-            if wait and settled.unfinished and account_of(session).remaining < self.mission.max_tool_calls:
+            if wait and settled.unfinished and get_account(session).remaining < self.mission.max_tool_calls:
                 return settled
         refusal = load_status(transaction, session).refusal
-        account = reserve(account_of(session), self.mission.max_tool_calls)
+        account = reserve(get_account(session), self.mission.max_tool_calls)
         if len(transaction.open_delegations(session.id)) >= MAX_OPEN_DELEGATIONS:
             account = None
         if refusal or account is None:

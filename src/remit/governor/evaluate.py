@@ -1,6 +1,6 @@
 """Evaluation of a tool call: session, project, judge, reserve, receipt, sign, append, answer.
 
-Invariant: the answer is what the receipt says, and the receipt is durable before the answer is returned.
+Invariant: the answer is that of the receipt, and the receipt is durable before the answer is returned.
 
 Calls that are quick to judge are judged on the writer thread, before any call of the same group commit is appended.
 Other calls are judged in a worker thread first. If the status of the session has changed by the time the receipt is
@@ -34,7 +34,7 @@ from remit.claims.strictjson import JSON
 from remit.claims.types import encode
 from remit.errors import FieldInvalid, LedgerUnavailable, NotCanonicalizable, RequestConflict
 from remit.governor.clock import format_timestamp
-from remit.governor.closing import close_delegates_of, close_some_delegates
+from remit.governor.closing import close_delegates_of_ended, close_some_delegates
 from remit.governor.context import Context
 from remit.governor.lifecycle import (
     CALL_UNIT,
@@ -130,7 +130,7 @@ class Evaluation(NamedTuple):
 
 
 class ClientOutcome(NamedTuple):
-    """What a client is told about a decision."""
+    """The answer to a client about a decision."""
 
     verdict: Verdict
     reason: str
@@ -257,7 +257,7 @@ async def evaluate(
             await context.to_thread(pending_call.judge_in_thread, limit_key=session_id)
             outcome = await context.transact(pending_call.append)
         if isinstance(outcome, SettleResult):
-            await close_delegates_of(context, outcome.unfinished)
+            await close_delegates_of_ended(context, outcome.unfinished)
         elif outcome is not None:
             if has_open_delegates(outcome.session):
                 await close_some_delegates(context, outcome.session.id)

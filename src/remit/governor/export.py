@@ -14,7 +14,7 @@ from remit.claims.keys import VerifyingKey
 from remit.claims.strictjson import JSON
 from remit.governor.clock import format_timestamp
 from remit.ledger.records import Session, StoredReceipt
-from remit.ledger.store import Reader
+from remit.ledger.store import LedgerReader
 
 __all__ = ["export_evidence", "session_view"]
 
@@ -22,7 +22,7 @@ _PAGE: Final = 500
 
 
 def export_evidence(
-    reader: Reader,
+    reader: LedgerReader,
     first: Mapping[str, JSON],
     session_id: str | None = None,
     *,
@@ -89,7 +89,7 @@ def _join(items: Iterator[bytes]) -> Iterator[bytes]:
         comma = b","
 
 
-def _sessions(reader: Reader, session_id: str | None) -> Iterator[Session]:
+def _sessions(reader: LedgerReader, session_id: str | None) -> Iterator[Session]:
     if session_id is not None:
         session = reader.session(session_id)
         yield from () if session is None else (session,)
@@ -100,7 +100,7 @@ def _sessions(reader: Reader, session_id: str | None) -> Iterator[Session]:
         after = page[-1].number
 
 
-def _receipts(reader: Reader, session: Session) -> Iterator[StoredReceipt]:
+def _receipts(reader: LedgerReader, session: Session) -> Iterator[StoredReceipt]:
     after = 0
     while page := reader.receipts(session.id, after=after, limit=_PAGE):
         yield from page

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from remit.errors import LedgerUnavailable
 from remit.governor.context import Context
 from remit.ledger.keyfiles import KeyFiles
-from remit.ledger.keys import Distrusted, distrust_in, hand_over, remove_unused, successor_of
+from remit.ledger.keys import Distrusted, create_successor, distrust_in, hand_over, remove_unused
 from remit.ledger.records import KeyRecord
 
 __all__ = ["DistrustKey", "RotateKey"]
@@ -40,7 +40,7 @@ class DistrustKey:
     async def run(self, context: Context) -> Distrusted:
         """Record the end of the key's period, and revoke the passports that it has signed later."""
         files, now_ms = _files(context), context.now.wall_ms
-        new = await context.to_thread(lambda: successor_of(context.reader, files, self.kid))
+        new = await context.to_thread(lambda: create_successor(context.reader, files, self.kid))
         distrusted: Distrusted = await context.transact(
             lambda transaction: distrust_in(
                 transaction, context.keys, self.kid, new, from_ms=self.from_ms, now_ms=now_ms

@@ -38,11 +38,11 @@ __all__ = [
     "TRANSITIONS",
     "SettleResult",
     "Transition",
-    "account_of",
     "close",
     "close_delegates",
     "count_elapsed",
     "final_transition",
+    "get_account",
     "has_open_delegates",
     "head_is_genuine",
     "is_stopped",
@@ -113,7 +113,7 @@ def count_elapsed(session: Session, now: Moment) -> Session:
     )
 
 
-def account_of(session: Session) -> Account:
+def get_account(session: Session) -> Account:
     """Return the tool call account of a session: limit, used and reserved."""
     return Account(session.limit, session.used, session.reserved)
 
@@ -225,7 +225,7 @@ def _check_head(context: Context, transaction: Transaction, session: Session) ->
     if head_is_genuine(context, transaction, session):
         context.trust_head(session)
         return session
-    return _as_quarantined(session)
+    return _quarantine(session)
 
 
 def head_is_genuine(context: Context, transaction: Transaction, session: Session) -> bool:
@@ -260,7 +260,7 @@ def _matches_budget(session: Session, signed: Mapping[str, int]) -> bool:
     return is_within and budget_remaining(session)[TOOL_CALLS] == signed.get(TOOL_CALLS)
 
 
-def _as_quarantined(session: Session) -> Session:
+def _quarantine(session: Session) -> Session:
     return structs.replace(session, cause=session.cause or QUARANTINED, broken=1)
 
 
@@ -269,7 +269,7 @@ def quarantine(context: Context, transaction: Transaction, session: Session, now
 
     Its delegates continue: they have chains and passports of their own.
     """
-    session = _as_quarantined(session)
+    session = _quarantine(session)
     transaction.put_session(session)
     last = revoke_source(transaction, session.id, now, QUARANTINED)
     if last is not None:
@@ -374,7 +374,7 @@ def settle(context: Context, transaction: Transaction, delegation: Delegation, n
         return  # a session restored from a backup is sealed: no receipt is appended to its chain
     parent = _quarantine_unless_genuine(context, transaction, parent, now)
     used = child.used if child else 0
-    account = release(account_of(parent), delegation.amount, used)
+    account = release(get_account(parent), delegation.amount, used)
     parent = structs.replace(count_elapsed(parent, now), used=account.used, reserved=account.reserved)
     transaction.put_delegation(delegation._replace(settled=True))
     step = _release_step(parent, delegation, used, now)

@@ -58,7 +58,7 @@ from remit.governor.wire import (
 from remit.ledger.commit import DEADLINE_S, CommitObserver
 from remit.ledger.home import Home
 from remit.ledger.keys import build_keyring
-from remit.ledger.store import Prepare, Reader, Work
+from remit.ledger.store import LedgerReader, Prepare, Work
 from remit.ledger.transaction import Store
 
 __all__ = ["LedgerProcessNotRunning", "LedgerProcessSupervisor", "PublicKeys", "RemoteGovernor", "connect"]
@@ -85,13 +85,13 @@ class LedgerProcessNotRunning(Exception):
 class PublicKeys:
     """The trusted keys, for a process that does not sign."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: LedgerReader) -> None:
         self._reader = reader
         self._keyring = build_keyring(reader.keys())
 
     def signing(self, kid: str) -> SigningKey:  # noqa: ARG002 - there is none
         """Raise `LedgerUnavailable`: only the ledger process signs."""
-        raise LedgerUnavailable("this process holds no private keys")
+        raise LedgerUnavailable("this process has no private keys")
 
     def keyring(self) -> Keyring:
         """Return the trusted keys."""
@@ -208,8 +208,8 @@ class RemoteGovernor:
         self._connect = connect
         self._deadline_s = deadline_s
         self._pools = Pools()
-        self._blocking = _BlockingRuntime(self)
-        self._on_loop = _LoopRuntime(self, self._pools)
+        self._blocking = _RemoteBlockingRuntime(self)
+        self._on_loop = _RemoteLoopRuntime(self, self._pools)
         self._links: dict[int, _Link] = {}
         self._closed = False
 
@@ -315,7 +315,7 @@ def _decode_answer(kind: type[UseCase[_T]], content: msgspec.Raw) -> _T:
         raise LedgerUnavailable(f"the answer of the ledger process cannot be read: {error}") from None
 
 
-class _BlockingRuntime:
+class _RemoteBlockingRuntime:
     """The runtime for threads in a front."""
 
     def __init__(self, governor: RemoteGovernor) -> None:
@@ -338,7 +338,7 @@ class _BlockingRuntime:
         return self._governor._run(case, context)  # noqa: SLF001 - a part of it
 
 
-class _LoopRuntime:
+class _RemoteLoopRuntime:
     """The runtime for an event loop in a front."""
 
     def __init__(self, governor: RemoteGovernor, pools: Pools) -> None:

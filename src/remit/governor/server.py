@@ -1,7 +1,7 @@
 """The server of the ledger process: fronts and commands send use cases and receive the results once these are durable.
 
 Invariants: only clients that have authenticated (`handshake.py`) are served. A received use case is validated like any
-untrusted input: nothing is signed only because a front says so. Answers that are ready in the same loop iteration are
+untrusted input: nothing is signed without a check of its own. Answers that are ready in the same loop iteration are
 sent in one frame. While requests are outstanding, an empty frame is sent every half second, so that a front can tell a
 slow answer from a hung process.
 """

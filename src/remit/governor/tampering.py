@@ -19,7 +19,7 @@ from remit.governor.lifecycle import MAX_CLOSED, TRANSITIONS, close, refresh
 from remit.governor.sessions import get_session
 from remit.governor.sources import Reporter
 from remit.ledger.records import Session
-from remit.ledger.store import Reader, Transaction
+from remit.ledger.store import LedgerReader, Transaction
 
 __all__ = ["TAMPERED", "EndReporterSession", "RevokeTamperedSessions"]
 
@@ -63,7 +63,7 @@ class EndReporterSession:
         return name
 
 
-def _reports_under(reader: Reader, session_id: str, wanted: RevokeTamperedSessions) -> bool:
+def _reports_under(reader: LedgerReader, session_id: str, wanted: RevokeTamperedSessions) -> bool:
     source = reader.source_of(session_id)
     if source is None or not source.key.startswith(HOOK_KEY):
         return False

@@ -6,7 +6,7 @@ things run in turns, at a bounded share of one core:
 
 - receipts that are new are verified by signature, newest sessions first;
 - the receipts that were verified are read again and hashed, and compared with the digest that this process remembers;
-- every session is checked from its first receipt by signature, with everything that its row says, oldest first.
+- every session is checked from its first receipt by signature, and compared with its row, oldest first.
 
 Nothing is written here, and no private key is needed. Invariants: a session that is reported as verified was read up to
 the stated length by this process; a chain that was found broken stays reported; an error of reading is not a break.
@@ -33,7 +33,7 @@ from remit.governor.verification import (
 from remit.ledger.findings import FAULTS, check_period, is_limit_stated, period_fault
 from remit.ledger.keys import KeyPeriods, build_keyring
 from remit.ledger.records import Session, StoredReceipt, unverified_kid
-from remit.ledger.store import Reader
+from remit.ledger.store import LedgerReader
 
 __all__ = ["DeepCheck", "Pace", "Verifier"]
 
@@ -51,7 +51,7 @@ _HEARTBEAT_S: Final = 5.0
 
 
 class Pace(Protocol):
-    """Limits the processor time used, and tells the time."""
+    """Limits the processor time used, and provides the time."""
 
     def wall(self) -> float:
         """Return the time in seconds since 1970."""
@@ -71,7 +71,7 @@ class Pace(Protocol):
 DeepCheck: TypeAlias = Callable[[str, Keyring, Callable[[], None]], BrokenChain | None]
 
 
-class _Known(NamedTuple):
+class _VerifiedPart(NamedTuple):
     """The verified part of a session: the number of receipts, the hash of the last, and a digest over all of them."""
 
     length: int = 0
@@ -87,7 +87,7 @@ def _roll(digest: bytes, token: str) -> bytes:
 class Verifier:
     """The verification of a whole ledger by one process."""
 
-    def __init__(self, reader: Reader, deep: DeepCheck, tell: Callable[[Message], None], pace: Pace) -> None:
+    def __init__(self, reader: LedgerReader, deep: DeepCheck, tell: Callable[[Message], None], pace: Pace) -> None:
         """Read from `reader`, and report to `tell`."""
         self._reader = reader
         self._deep = deep
@@ -95,7 +95,7 @@ class Verifier:
         self._pace = pace
         self._periods = KeyPeriods(reader)
         self._read_keys()
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _VerifiedPart] = {}
         self._broken: dict[str, BrokenChain] = {}
         self._fresh: list[SessionVerified] = []
         # The number of the last receipt up to which everything was verified, and its id.
@@ -228,7 +228,7 @@ class Verifier:
             return True
         known = self._known.get(session_id)
         covered = self._by_bookmark(session) if bookmark and known is None else None
-        start = covered or known or _Known()
+        start = covered or known or _VerifiedPart()
         try:
             self._verify(session, start)
         except BrokenChain as broken:
@@ -249,14 +249,14 @@ class Verifier:
         if session is None:
             return
         try:
-            self._verify(session, _Known())
+            self._verify(session, _VerifiedPart())
         except BrokenChain as broken:
             self._found(session_id, broken)
         else:
             if found.fault not in _KEY_FAULTS:
                 self._found(session_id, found)
 
-    def _verify(self, session: Session, known: _Known) -> None:
+    def _verify(self, session: Session, known: _VerifiedPart) -> None:
         """Verify the signatures after `known`, up to the end of the chain according to the session row."""
         if session.length < known.length:
             raise BrokenChain(session.length, "head_mismatch", "the chain was longer when it was verified before")
@@ -279,10 +279,10 @@ class Verifier:
             self._step()
         _check_end(session, head)
         self._check_nothing_beyond(session)
-        self._verified(session.id, _Known(session.length, session.receipt_hash, digest))
+        self._verified(session.id, _VerifiedPart(session.length, session.receipt_hash, digest))
 
     def _check_stated(self, limit_id: str, index: int) -> None:
-        """Raise `BrokenChain` if a statement says that a key's period ended, but its record is missing."""
+        """Raise `BrokenChain` if a statement about the end of a key's period exists, but its record is missing."""
         if all(limit.jti != limit_id for limits in self._limits.values() for limit in limits):
             raise BrokenChain(index, "limit_missing", FAULTS["limit_missing"])
 
@@ -292,9 +292,11 @@ class Verifier:
             # A receipt and its session row are committed together: if the row has not moved, it is wrong.
             now = self._reader.session(session.id)
             if now is not None and now.length <= session.length:
-                raise BrokenChain(session.length, "head_mismatch", "the chain goes on after the session row says")
+                raise BrokenChain(
+                    session.length, "head_mismatch", "the chain goes on after the head in the session row"
+                )
 
-    def _head_of(self, session: Session, known: _Known) -> Head | None:
+    def _head_of(self, session: Session, known: _VerifiedPart) -> Head | None:
         """Return the head of the chain when it was verified, from the last receipt at that time."""
         if not known.length:
             return None
@@ -309,7 +311,7 @@ class Verifier:
         lineage = Lineage(claims.grant_id, claims.actor, claims.verifier_id, claims.trace_id, claims.run_nonce)
         return Head(lineage, known.length, claims.receipt_id, last.hash, claims.iat, last.kid)
 
-    def _by_bookmark(self, session: Session) -> _Known | None:
+    def _by_bookmark(self, session: Session) -> _VerifiedPart | None:
         """Return what a signed bookmark covers, if the receipts still have the root that it states.
 
         It counts only if the period of its key has not ended, and if it covers no receipt that was signed after the
@@ -322,7 +324,7 @@ class Verifier:
             head, tally = verify_bookmark(token, self._keyring)
         except RemitError:
             return None
-        if not _is_of(head, session) or head.length > session.length:
+        if not _belongs_to(head, session) or head.length > session.length:
             return None
         tree, digest = Frontier(), b""
         for kept in self._kept(session.id, 0, head.length):
@@ -333,7 +335,7 @@ class Verifier:
             self._step()
         if tree.size != head.length or tree.root().hex() != tally.counted()["receipts_root"]:
             return None
-        return _Known(head.length, head.receipt_hash, digest)
+        return _VerifiedPart(head.length, head.receipt_hash, digest)
 
     def _check(self, session: Session) -> None:
         """Check one session with all values of its row."""
@@ -358,8 +360,8 @@ class Verifier:
 
     # Reports
 
-    def _verified(self, session_id: str, known: _Known) -> None:
-        before = self._known.get(session_id, _Known()).length
+    def _verified(self, session_id: str, known: _VerifiedPart) -> None:
+        before = self._known.get(session_id, _VerifiedPart()).length
         if session_id in self._broken or known.length < before:
             return
         self._receipts += known.length - before
@@ -372,7 +374,7 @@ class Verifier:
         if session_id in self._broken:
             return
         self._broken[session_id] = broken
-        self._receipts -= self._known.pop(session_id, _Known()).length
+        self._receipts -= self._known.pop(session_id, _VerifiedPart()).length
         self._tell(BrokenChainFound(session_id, broken.index, broken.fault, str(broken)))
         self._summarize(now=True)
 
@@ -433,15 +435,15 @@ class Verifier:
         )
 
 
-def _is_of(head: Head, session: Session) -> bool:
+def _belongs_to(head: Head, session: Session) -> bool:
     grant_id, actor, _, trace_id, run_nonce = head.lineage
     return (grant_id, actor, trace_id, run_nonce) == (session.id, session.actor, session.trace_id, session.run_nonce)
 
 
 def _check_end(session: Session, head: Head | None) -> None:
-    """Raise unless the chain is the session's own, and ends where the session row says."""
-    if head is not None and not _is_of(head, session):
+    """Raise unless the chain is the session's own, and ends at the head in the session row."""
+    if head is not None and not _belongs_to(head, session):
         raise BrokenChain(0, "lineage_changed", "the chain is that of another session, run or actor")
     length, last = (head.length, head.receipt_hash) if head else (0, None)
     if (length, last) != (session.length, session.receipt_hash):
-        raise BrokenChain(length, "head_mismatch", "the chain does not end where the session row says")
+        raise BrokenChain(length, "head_mismatch", "the chain does not end at the head in the session row")

@@ -26,7 +26,7 @@ from remit.ledger.embedded import open_rows
 from remit.ledger.findings import FindingRecorder
 from remit.ledger.home import open_home
 from remit.ledger.keys import KeyPeriods
-from remit.ledger.rows import LedgerQueries, translated
+from remit.ledger.rows import LedgerQueries, translate_errors
 
 __all__ = ["LedgerCheck", "ProcessPace", "main"]
 
@@ -98,7 +98,7 @@ class LedgerCheck:
         notes = _Notes(step)
         notes.keyring = keyring
         notes.limits = {kid: list(limits) for kid, limits in self._periods.limits().items()}
-        with translated():
+        with translate_errors():
             self._connection.execute("BEGIN")
         try:
             session = self._rows.session(session_id)

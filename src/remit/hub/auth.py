@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, final
 from remit.claims.canonical import encode_base64url
 from remit.errors import HubTokenRequired
 from remit.server.auth import Access, BrowserPolicy, Credentials, RateLimiter, TokenSet, is_local_origin
+from remit.server.hook_tokens import shared_hook_token
 from remit.server.openapi import Security
 
 __all__ = [
@@ -22,9 +23,6 @@ __all__ = [
     "HUB_BROWSER_POLICY",
     "HUB_SECURITY",
     "HubAuthenticator",
-    "hook_token",
-    "proof_key",
-    "shared_hook_token",
 ]
 
 COOKIE: Final = "remit_dashboard"
@@ -65,21 +63,6 @@ class _TokenState(NamedTuple):
     shared_hooks: TokenSet
 
 
-def hook_token(token: str, protection: str) -> str:
-    """Return the token for the hooks of a protection: an HMAC keyed with the Hub's token. It gives no other access."""
-    return encode_base64url(hmac.digest(token.encode("utf-8"), f"remit hooks {protection}".encode(), "sha256"))
-
-
-def proof_key(token: str, protection: str) -> str:
-    """Return the key with which the Hub authenticates its answers to the hooks of a protection. It is never sent."""
-    return encode_base64url(hmac.digest(token.encode("utf-8"), f"remit proof {protection}".encode(), "sha256"))
-
-
-def shared_hook_token(token: str) -> str:
-    """Return the token that the first release has given to the hooks of all protections."""
-    return encode_base64url(hmac.digest(token.encode("utf-8"), b"remit hooks", "sha256"))
-
-
 @final
 class HubAuthenticator:
     """Authorizes requests to the Hub by token or cookie, and authenticates its answers to hooks."""
@@ -96,7 +79,7 @@ class HubAuthenticator:
     ) -> None:
         """Accept `token`. `clock` returns monotonic seconds, for the rate limit; `wall` the seconds since 1970.
 
-        `accepts_shared` tells whether a protection was written by the first release, whose hooks all have one token.
+        `accepts_shared` returns whether a protection was written by the first release, whose hooks all have one token.
         """
         self._state = _derive(token)
         self._accepts_shared = accepts_shared
@@ -131,7 +114,7 @@ class HubAuthenticator:
             self._limiter.count(peer)
         if access == "hook":
             raise HubTokenRequired("the hook has sent another token than that of its protection")
-        # The same message for every kind of access: it must not tell which kinds there are.
+        # The same message for every kind of access: it must not reveal which kinds there are.
         raise HubTokenRequired(
             f"the token of the Hub is required, as `{_TOKEN_HEADER}: TOKEN`; `remit open` opens the dashboard with it"
         )
@@ -153,7 +136,7 @@ class HubAuthenticator:
         return self._state.shared_hooks.matches(credentials.token) and self._accepts_shared(credentials.subject)
 
     def _is_valid_cookie(self, cookie: str) -> bool:
-        """Tell whether the Hub has made this cookie with its current token, and it has not expired."""
+        """Return whether the Hub has made this cookie with its current token, and it has not expired."""
         expiry, _, mac = cookie.partition(".")
         right = _cookie_mac(self._state.mac, expiry).encode("ascii")
         if not hmac.compare_digest(mac.encode("utf-8", "surrogatepass"), right):

@@ -76,12 +76,12 @@ def build_report(request: ObserveRequest, now_ms: int) -> ReportEvent:
         request.idempotency_key or "",
         EventSummary(tuple(_labels(event)), tuple(_actions(event))),
         dict(_measurements(event)),
-        _observed_ms(event.observed_at, now_ms),
+        _parse_observed_at(event.observed_at, now_ms),
     )
     return ReportEvent(build_reporter(request), observe)
 
 
-def _observed_ms(given: str | None, now_ms: int) -> int | None:
+def _parse_observed_at(given: str | None, now_ms: int) -> int | None:
     """Return the time of an event in milliseconds since 1970, or raise `FieldInvalid`."""
     if given is None:
         return None
@@ -101,10 +101,10 @@ def _measurements(event: Event) -> Iterator[tuple[str, Measurement]]:
     """Yield the measurements of the receipt: digests of texts, digests that the caller has sent, and the given time."""
     for name in _TEXT_MEMBERS:
         if text := getattr(event, name):
-            yield _MEASUREMENT + name, _computed(_digest_of(text))
+            yield _MEASUREMENT + name, _computed_measurement(_format_digest(text))
     for name in _DIGEST_MEMBERS:
         if digest := getattr(event, name):
-            yield _MEASUREMENT + name, _given(digest)
+            yield _MEASUREMENT + name, _unverified_measurement(digest)
     if event.observed_at is not None:
         yield (
             f"{_MEASUREMENT}observed_at",
@@ -130,20 +130,20 @@ def _message_measurements(messages: Sequence[Message]) -> Iterator[tuple[str, Me
         return
     for number, message in enumerate(digests):
         for name, value in message.items():
-            measurement = _computed(value) if name == "text_excerpt" else _given(value)
+            measurement = _computed_measurement(value) if name == "text_excerpt" else _unverified_measurement(value)
             yield f"{_MEASUREMENT}messages.{number}.{name}", measurement
 
 
 def _message_digests(message: Message) -> dict[str, str]:
-    digests = {"text_excerpt": _digest_of(message.text_excerpt)} if message.text_excerpt else {}
+    digests = {"text_excerpt": _format_digest(message.text_excerpt)} if message.text_excerpt else {}
     return digests | ({"text_digest": message.text_digest} if message.text_digest else {})
 
 
-def _computed(digest: str) -> Measurement:
+def _computed_measurement(digest: str) -> Measurement:
     return Measurement(kind="telemetry", status="success", digest=_digest(digest))
 
 
-def _given(digest: str) -> Measurement:
+def _unverified_measurement(digest: str) -> Measurement:
     """Return the measurement of a digest that the caller has sent without the text, so it is not verified."""
     return Measurement(kind="telemetry", status="not-run", digest=_digest(digest), description="as given by the caller")
 
@@ -211,10 +211,10 @@ def _arguments(event: Event) -> dict[str, JSON]:
         facts["hidden_provider_activity"] = event.hidden_provider_activity
     texts = [text for text in (event.text_snapshot, event.text_excerpt) if text]
     if texts:
-        facts["text_digest"] = _digest_of("\n".join(texts))
+        facts["text_digest"] = _format_digest("\n".join(texts))
     for name in ("stdout", "stderr"):
         if text := getattr(event, name):
-            facts[f"{name}_text_digest"] = _digest_of(text)
+            facts[f"{name}_text_digest"] = _format_digest(text)
     if event.messages:
         facts["messages"] = [_message_facts(message) for message in event.messages]
     if event.consent and event.consent.visible_text:
@@ -229,10 +229,10 @@ def _message_facts(message: Message) -> dict[str, JSON]:
 
 def _message_digest(message: Message) -> str | None:
     """Return the digest that came with a message, or else that of its excerpt."""
-    return message.text_digest or (_digest_of(message.text_excerpt) if message.text_excerpt else None)
+    return message.text_digest or (_format_digest(message.text_excerpt) if message.text_excerpt else None)
 
 
-def _digest_of(text: str) -> str:
+def _format_digest(text: str) -> str:
     """Return the digest of a text in the form of events."""
     return f"sha-256:{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
@@ -264,7 +264,7 @@ def _actions(event: Event) -> Iterator[dict[str, JSON]]:
         yield {**moment, **action, **({"text_digest": digest} if digest else {}), **digests}
     if not event.messages:
         text = event.text_excerpt or event.text_snapshot or event.stdout or event.stderr
-        text_digest = {"text_digest": _digest_of(text)} if text else {}
+        text_digest = {"text_digest": _format_digest(text)} if text else {}
         yield {
             **moment,
             "kind": kind,

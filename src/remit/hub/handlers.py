@@ -39,7 +39,7 @@ from remit.schemas.hub import (
 )
 from remit.schemas.proxy import AttestAnswer, AttestRequest
 from remit.schemas.shared import HealthAnswer
-from remit.server.routes import Choice, Decision, Request, StreamedResponse
+from remit.server.routes import Choice, Request, SessionDecision, StreamedResponse
 from remit.version import __version__
 
 __all__ = ["RECEIPT_VIEW", "HubHandlers"]
@@ -86,7 +86,7 @@ class HubHandlers:
             # The client has sent no token: a stored one does not verify.
             raise _corrupt_session() from error
         self._activity.record(request.body.source.type, answer.receipt.claims.iat, request.body.source.version)
-        request.decision = Decision(session_id, answer)
+        request.decision = SessionDecision(session_id, answer)
         review = self._reviews.get(session_id)
         if review is not None and answer.note is not None:
             review.add_if_next(answer.note)

@@ -69,7 +69,7 @@ class Review(Struct):
         self.newest = note.observed
 
     def lacks(self, observed: int) -> bool:
-        """Tell whether actions up to the event of this number are missing."""
+        """Return whether actions up to the event of this number are missing."""
         return observed > self.newest
 
     def actions(self) -> Raw:

@@ -133,7 +133,7 @@ def _verification(context: Context, state: VerificationState, sessions: int) -> 
 
 
 def _is_marked_broken(context: Context, session_id: str) -> bool:
-    """Tell whether the ledger has a session marked as broken."""
+    """Return whether the ledger has a session marked as broken."""
     session = context.reader.session(session_id)
     return session is not None and bool(session.broken)
 

@@ -96,9 +96,9 @@ def check_anchor(mark: AnchorMark | None, present: AnchorMark, hash_at: Callable
         return
     _check_ledger(mark, present)
     if present.receipts < mark.receipts:
-        raise LedgerRolledBack(f"the ledger holds {present.receipts} receipts and has held {mark.receipts}")
+        raise LedgerRolledBack(f"the ledger has {present.receipts} receipts, and had {mark.receipts} before")
     if present.is_behind(mark):
-        raise LedgerRolledBack("the ledger lacks sessions, ends, revocations or changes of key that it has held")
+        raise LedgerRolledBack("the ledger lacks sessions, ends, revocations or changes of key that it had before")
     if mark.receipts and hash_at(mark.receipts) != mark.last_receipt_hash:
         raise LedgerRolledBack(f"receipt {mark.receipts} is another one than before")
 
@@ -108,7 +108,7 @@ def _check_ledger(mark: AnchorMark, present: AnchorMark) -> None:
         raise LedgerForeign("the ledger has another id than the one that the anchor was set for")
 
 
-class _Members(Claims, frozen=True, kw_only=True):
+class _AnchorMembers(Claims, frozen=True, kw_only=True):
     ledger: Annotated[str, Meta(min_length=1, max_length=128)]
     receipts: Count
     last_receipt_id: IdString | None
@@ -120,7 +120,7 @@ class _Members(Claims, frozen=True, kw_only=True):
 
 def _mark(value: object) -> AnchorMark:
     """Parse a mark, or raise `FieldInvalid`."""
-    members = convert(_Members, value)
+    members = convert(_AnchorMembers, value)
     mark = AnchorMark(
         members.ledger,
         members.receipts,

@@ -15,11 +15,11 @@ import apsw
 from remit.errors import FieldInvalid, HomeUnsafe, LedgerForeign, LedgerUnavailable, StateCorrupt
 from remit.ledger.embedded import check_format, open_rows
 from remit.ledger.home import Home
-from remit.ledger.records import Overview
-from remit.ledger.rows import LedgerQueries, translated
+from remit.ledger.records import LedgerOverview
+from remit.ledger.rows import LedgerQueries, translate_errors
 from remit.ledger.sqlite import connect_reader
 
-__all__ = ["SIDECAR_SUFFIXES", "backup", "check_copy", "copy_database", "named_file", "sync_directory"]
+__all__ = ["SIDECAR_SUFFIXES", "backup", "check_copy", "copy_database", "sync_directory", "translate_file_errors"]
 
 # The suffixes of the files that SQLite creates next to a database.
 SIDECAR_SUFFIXES: Final = ("-wal", "-shm", "-journal")
@@ -28,18 +28,18 @@ _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ALL_PAGES: Final = -1
 
 
-def backup(home: Home, destination: Path) -> Overview:
+def backup(home: Home, destination: Path) -> LedgerOverview:
     """Write a verified copy of the ledger to a new file, private to its owner, and return its overview.
 
     After an error, the file is removed. A process that is killed may leave a partial one, which no restore accepts.
     """
-    with named_file(destination), open_rows(home) as (source, rows):
+    with translate_file_errors(destination), open_rows(home) as (source, rows):
         place = Path(os.path.realpath(destination.parent, strict=True)) / destination.name
         fd = os.open(place, _NEW, 0o600)
         try:
-            with _removed_on_error(place):
+            with _remove_on_error(place):
                 copy_database(source, str(place))
-                overview = _verified(str(place), rows.overview().ledger_id)
+                overview = _verify_copy(str(place), rows.overview().ledger_id)
                 os.fsync(fd)
                 sync_directory(place.parent)
         finally:
@@ -48,7 +48,7 @@ def backup(home: Home, destination: Path) -> Overview:
 
 
 @contextmanager
-def named_file(file: Path) -> Iterator[None]:
+def translate_file_errors(file: Path) -> Iterator[None]:
     """Translate errors about a file that the user has named."""
     if file.name in ("", "..") or "\0" in str(file):
         raise FieldInvalid("not the name of a file", place="FILE")
@@ -66,7 +66,7 @@ def named_file(file: Path) -> Iterator[None]:
 
 def copy_database(source: apsw.Connection, path: str) -> None:
     """Copy a database into an empty file as one snapshot, without blocking writers."""
-    with translated():
+    with translate_errors():
         target = apsw.Connection(path, flags=_OPEN)
         try:
             with target.backup("main", source, "main") as work:
@@ -80,7 +80,7 @@ def copy_database(source: apsw.Connection, path: str) -> None:
             target.close()
 
 
-def _verified(path: str, ledger_id: str) -> Overview:
+def _verify_copy(path: str, ledger_id: str) -> LedgerOverview:
     """Return the overview of a copy, after checking its integrity and that it is a copy of this ledger."""
     connection = connect_reader(path)
     try:
@@ -95,14 +95,14 @@ def _verified(path: str, ledger_id: str) -> Overview:
 def check_copy(connection: apsw.Connection) -> LedgerQueries:
     """Check that a file is a Remit ledger and an intact database; return queries on it."""
     check_format(connection)
-    with translated():
+    with translate_errors():
         if connection.pragma("integrity_check") != "ok" or connection.execute("PRAGMA foreign_key_check").fetchone():
             raise StateCorrupt("the copy is damaged; take another one")
     return LedgerQueries(lambda: connection)
 
 
 @contextmanager
-def _removed_on_error(place: Path) -> Iterator[None]:
+def _remove_on_error(place: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:

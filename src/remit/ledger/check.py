@@ -1,8 +1,7 @@
-"""The whole ledger, looked through: every chain from its root, and every row held against what is signed.
+"""Checks the whole ledger: every chain from its root, and every row against what is signed.
 
-Keeps this invariant: what is believed here is what is signed; rows are only ever compared with it. Others may write
-meanwhile: each session is looked at as it stands at one moment. Memory does not grow with the history, but for the
-attestations of one session.
+Invariant: only signed data is trusted; rows are compared with it. Other processes may write meanwhile: each session is
+read at one moment. Memory does not grow with the history, except for the attestations of one session.
 """
 
 from collections.abc import Iterator
@@ -23,11 +22,11 @@ from remit.ledger.home import Home
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import build_keyring
 from remit.ledger.records import KeyRecord, unverified_kid
-from remit.ledger.rows import LedgerQueries, translated
+from remit.ledger.rows import LedgerQueries, translate_errors
 
 __all__ = ["check_ledger"]
 
-# By denial code; none is permitted. Sums are floating: whole numbers that somebody has put there can be too large.
+# By denial code; the empty code is for permitted calls. Sums are floats, because tampered integers may overflow.
 _COUNTS: Final = """
 SELECT code, total(there), total(by_minute), total(in_all) FROM (
   SELECT code, count(*) AS there, 0 AS by_minute, 0 AS in_all FROM receipts WHERE code != '' GROUP BY code
@@ -47,15 +46,15 @@ WHERE r.number > ? AND r.number <= ? ORDER BY r.number
 def check_ledger(
     home: Home, *, keyring: Keyring | None = None, each: Each = map, progress: Progress | None = None
 ) -> LedgerReport:
-    """Look through the ledger of a home, and report what is wrong with it.
+    """Check the ledger of a home, and return a report.
 
-    Without `keyring`, the first key of the ledger is believed, and those that it has led to. `each` spreads the work;
-    `progress` is told how many receipts are done, and of how many.
+    Without `keyring`, the first key of the ledger and its successors are trusted. `each` may be the `map` of a pool;
+    `progress` is called with the number of checked receipts, and of all.
     """
     check = _Check(each, progress or (lambda _done, _total: None))
     mark = None
     with check.noted():
-        mark = Anchor(home).read()  # before the ledger, which is always ahead of it
+        mark = Anchor(home).read()  # before the ledger, which is always at or ahead of it
     with open_rows(home) as (connection, rows):
         with check.noted():
             check.database(connection, rows)
@@ -81,11 +80,11 @@ class _Check(FindingRecorder):
     """The check of a whole ledger."""
 
     def database(self, connection: apsw.Connection, rows: LedgerQueries) -> None:
-        """Let SQLite check the file, and hold the counts of the whole against the rows."""
-        with translated():
+        """Let SQLite check the file, and compare the stored counts with the rows."""
+        with translate_errors():
             for (said,) in connection.execute("PRAGMA integrity_check"):
                 if said != "ok":
-                    self.note("database_damaged", f"SQLite says: {said}")
+                    self.note("database_damaged", f"SQLite reports: {said}")
             for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check"):
                 self.note("reference_missing", f"row {row} of {table} names one of {parent} that is not there")
             with _moment(connection):
@@ -101,16 +100,16 @@ class _Check(FindingRecorder):
         if overview.sessions != sessions:
             self.note("count_mismatch", f"{sessions} sessions are there, and {overview.sessions} were started")
         if counted != sources:
-            self.note("count_mismatch", f"{sources} sources are there, and {counted} were told")
+            self.note("count_mismatch", f"{sources} sources are there, and {counted} are counted")
 
     def _denials(self, connection: apsw.Connection) -> None:
-        """Hold what is counted by denial code, in all and by the minute, against the receipts."""
+        """Compare the counts by denial code, in total and by minute, with the receipts."""
         for code, there, by_minute, in_all in connection.execute(_COUNTS):
             counted = f"{in_all:.0f} are counted, and {by_minute:.0f} by the minute"
             self.note("count_mismatch", f"{there:.0f} receipts have the code {code[:128]!r}, {counted}")
 
     def keys(self, home: Home, rows: LedgerQueries) -> None:
-        """Follow the keys from the first to the one that signs, whose file must be there."""
+        """Verify the keys from the first to the signing key, whose file must exist."""
         records = rows.keys()
         for number, record in enumerate(records):
             self.keys_done += 1
@@ -125,7 +124,7 @@ class _Check(FindingRecorder):
             KeyFiles(folder).load(kid)
 
     def periods(self, rows: LedgerQueries) -> None:
-        """Read where the periods of keys ended, and note the passports that they have signed later."""
+        """Load where the periods of keys ended, and report passports that were signed later."""
         for record in rows.limits():
             try:
                 limit = verify_key_limit(record.token, self.keyring)
@@ -144,36 +143,36 @@ class _Check(FindingRecorder):
                 self.note(fault, f"passport {passport_id[:128]}: {FAULTS[fault]}")
 
     def _unlimited(self, rows: LedgerQueries) -> None:
-        """Note keys that have handed over without an end of their period, since the ledger keeps such ends.
+        """Report keys that have handed over without an end of their period, since the ledger records such ends.
 
-        It keeps them as long as it registers passports: the first key that has signed one, or has an end, tells.
+        It has recorded them since it registers passports: from the first key on that has signed one, or has an end.
         """
         retired, registering = [record.kid for record in rows.keys()[:-1]], rows.registering()
         first = next((at for at, kid in enumerate(retired) if kid in self.limits or kid in registering), len(retired))
         for kid in retired[first:]:
             if kid not in self.limits:
-                self.note("limit_missing", f"key {kid[:128]} has handed over, and nothing says where its period ended")
+                self.note("limit_missing", f"key {kid[:128]} has handed over without a record of the end of its period")
 
     def order(self, connection: apsw.Connection) -> None:
-        """Note receipts that a key has signed after the first one of a key that succeeds it.
+        """Report receipts that a key has signed after the first one of a successor.
 
-        A change of key that was made before ends of periods were recorded is held to this alone.
+        For a change of key from before ends of periods were recorded, this is the only check.
         """
         for kid, (_, last) in self.signed.items():
             later = [first for other, (first, _) in self.signed.items() if self.keyring.succeeds(other, kid)]
-            # What lies beyond a recorded end has been noted as such.
+            # Receipts after a recorded end are reported already.
             until = min([last, *(limit.position.receipts for limit in self.limits.get(kid, ()))])
             if later and min(later) < until:
                 self._retired(connection, kid, min(later), until)
 
     def _retired(self, connection: apsw.Connection, kid: str, after: int, until: int) -> None:
-        with translated():
+        with translate_errors():
             for session_id, seq, token in connection.execute(_BETWEEN, (after, until)):
                 if unverified_kid(token) == kid:
                     self.note("key_retired", f"receipt {seq} of {session_id[:128]}: {FAULTS['key_retired']}")
 
     def sessions(self, connection: apsw.Connection, rows: LedgerQueries) -> None:
-        """Look at one session after the other, each at one moment."""
+        """Check one session after the other, each at one moment."""
         after: int | None = 0
         while after is not None:
             with _moment(connection):
@@ -187,8 +186,8 @@ class _Check(FindingRecorder):
 
 @contextmanager
 def _moment(connection: apsw.Connection) -> Iterator[None]:
-    """See everything as it stands now, whatever others write meanwhile."""
-    with translated():
+    """Read a consistent snapshot, whatever others write meanwhile."""
+    with translate_errors():
         connection.execute("BEGIN")
     try:
         yield
@@ -198,7 +197,7 @@ def _moment(connection: apsw.Connection) -> Iterator[None]:
 
 
 def _grown(keyring: Keyring, record: KeyRecord, *, first: bool) -> Keyring:
-    """Return the keyring with one more key, or raise what is wrong with it."""
+    """Return the keyring with one more key. Raises if the key is not valid."""
     if first:
         keyring = build_keyring([record])
     elif record.change:

@@ -1,4 +1,4 @@
-"""The check of one session: its chain from the root, and everything that is kept beside it held against that."""
+"""Checks one session: its chain from the root, and all stored data about it against the chain."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from remit.errors import BrokenChain, KeyUnknown, RemitError
 from remit.ledger.findings import FindingRecorder, is_limit_stated
 from remit.ledger.keys import build_keyring, key_limit_ids
 from remit.ledger.records import SOURCE_TRACE, Session, source_trace_id
-from remit.ledger.rows import LedgerQueries, translated
+from remit.ledger.rows import LedgerQueries, translate_errors
 
 __all__ = ["SessionCheck"]
 
@@ -25,7 +25,7 @@ _RECEIPTS: Final = """
 SELECT number, seq, parent, id, code, token FROM receipts
 WHERE session = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT 1000
 """
-# In all, and what is not settled yet.
+# The total, and what is not settled yet.
 _SET_ASIDE: Final = """
 SELECT coalesce(sum(amount), 0), coalesce(sum(amount * (1 - settled)), 0) FROM delegations WHERE parent = ?
 """
@@ -40,9 +40,9 @@ class _Row(NamedTuple):
 
 
 class SessionCheck:
-    """The check of one session, as it stood when this was made; its receipts up to then do not change any more.
+    """The check of one session, as it was when this object was created; earlier receipts do not change any more.
 
-    So they are read a page at a time: one long look would keep others from tidying the log.
+    They are read page by page, because one long read transaction would prevent checkpoints of the log.
     """
 
     def __init__(
@@ -57,18 +57,18 @@ class SessionCheck:
         self._last: _Row | None = None
         self._sums = dict.fromkeys(("consume", "reserve", "release", "reject"), 0)
         self._waiting: deque[_Row] = deque()
-        # What was stated about the chain before, by the length that it then had.
+        # Earlier statements about the chain, by its length at that time.
         self._attested: dict[int, list[Attestation]] = {}
         self._bookmark: Head | None = None
         self._length = 0
         self._set_aside = 0, 0
-        with notes.noted(session), translated():
+        with notes.noted(session), translate_errors():
             self._length = (connection.execute(_LAST, (session.number,)).fetchone() or (0,))[0] or 0
             self._set_aside = connection.execute(_SET_ASIDE, (session.id,)).fetchone() or (0, 0)
             self._statements()
 
     def check(self) -> int:
-        """Check everything that there is of the session, and return its number."""
+        """Check all data of the session, and return its number."""
         with self._notes.noted(self._session):
             self._passport()
             try:
@@ -91,7 +91,7 @@ class SessionCheck:
             now = session.verified_at_s
             passport = verify_passport(session.passport, self._notes.keyring, now=now, audiences=AUDIENCES)
         except KeyUnknown:
-            return None  # of an issuer whom only the configuration knows
+            return None  # of an issuer that only the configuration knows
         except RemitError as error:
             return self._note("passport_mismatch", f"the passport of the session: {error}")
         mission = passport.mission
@@ -126,7 +126,7 @@ class SessionCheck:
     def _tokens(self) -> Iterator[str]:
         after = -1
         while True:
-            with translated():
+            with translate_errors():
                 page: list[tuple[Any, ...]] = self._db.execute(
                     _RECEIPTS, (self._session.number, after, self._length)
                 ).fetchall()
@@ -138,7 +138,7 @@ class SessionCheck:
             after = page[-1][1]
 
     def _take(self, receipt: SignedReceipt, head: Head) -> None:
-        """Count a verified receipt, and hold against it what rows and statements say at this place."""
+        """Count a verified receipt, and compare it with rows and statements about this position."""
         row, last, claims = self._waiting.popleft(), self._last, receipt.claims
         code = claims.internal_denial_code or ""
         expected = _Row(row.number, head.length, last.number if last else None, claims.receipt_id, code)
@@ -161,7 +161,7 @@ class SessionCheck:
         self._compare()
 
     def _compare(self) -> None:
-        """Hold what was stated at this length against what was counted up to here."""
+        """Compare statements about this length with what was counted up to here."""
         length = self._head.length if self._head else 0
         for claims in self._attested.pop(length, ()):
             counted = self._tally.counted() | {"session_id": self._session.id, "sub": self._session.actor}
@@ -176,12 +176,12 @@ class SessionCheck:
             self._bookmark = None
 
     def _end(self) -> None:
-        """Hold the session against the end of its chain."""
+        """Compare the session with the end of its chain."""
         session, head, verdicts = self._session, self._head, self._tally.verdicts
         length = head.length if head else 0
         if session.length != length or (head and session.receipt_hash != head.receipt_hash):
             self._note(
-                "head_mismatch", f"the chain has {length} receipts, and the session says {session.length}", length
+                "head_mismatch", f"the chain has {length} receipts, and the session row has {session.length}", length
             )
         elif (head and session.head != head) or session.last_number != (self._last.number if self._last else None):
             self._note("session_mismatch", receipt=length)
@@ -201,9 +201,9 @@ class SessionCheck:
             self._note("head_mismatch", f"{self._bookmark.length} receipts were verified once, and {length} are there")
 
     def _budget(self) -> None:
-        """Hold the calls that are used and set aside against the receipts, and against the delegations."""
+        """Compare the used and reserved calls with the receipts and the delegations."""
         session, sums, (given, open_now) = self._session, self._sums, self._set_aside
-        # Of what was set aside and is not any more, delegates have used all that did not come back.
+        # Delegates have used what was reserved and was not returned.
         used = sums["consume"] + sums["reserve"] - session.reserved - sums["release"]
         if (session.used, session.reserved, sums["reserve"]) != (used, open_now, given):
             self._note("budget_mismatch")

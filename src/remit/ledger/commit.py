@@ -16,8 +16,8 @@ from typing import Final, TypeVar
 
 from remit.errors import HeadMoved, LedgerUnavailable, StateCorrupt, StateError
 from remit.ledger.records import LedgerState
-from remit.ledger.store import Prepare, Reader, Work
-from remit.ledger.transaction import BufferedTransaction, Changes, SessionCache, Store
+from remit.ledger.store import LedgerReader, Prepare, Work
+from remit.ledger.transaction import BufferedTransaction, SessionCache, Store, TransactionChanges
 from remit.ledger.waiters import AsyncWaiter, Item, deliver_answers, wait_for
 
 __all__ = ["BATCH_SIZE", "DEADLINE_S", "MAX_GROUP", "CommitObserver", "GroupCommit"]
@@ -58,7 +58,7 @@ class GroupCommit:
     def __init__(
         self,
         open_store: Callable[[], Store],
-        reader: Reader,
+        reader: LedgerReader,
         *,
         deadline_s: float = DEADLINE_S,
         observer: CommitObserver | None = None,
@@ -97,7 +97,7 @@ class GroupCommit:
         """Return how long a caller waits for its result, in seconds."""
         return self._deadline_s * (_ALONE_FACTOR if alone else 1)
 
-    def read(self) -> Reader:
+    def read(self) -> LedgerReader:
         """Return a reader."""
         return self._reader
 
@@ -190,7 +190,7 @@ class GroupCommit:
         """Run the `prepare` functions of a group: running them together is faster than alternating with the work."""
         ledger_state = self._ledger_state = self._ledger_state or store.ledger_state()
         # They share one transaction, because none of them writes.
-        buffer = BufferedTransaction(store, self._cache, ledger_state, Changes())
+        buffer = BufferedTransaction(store, self._cache, ledger_state, TransactionChanges())
         for item in group:
             if item.prepare is not None and not item.abandoned:
                 _prepare_one(item.prepare, item, buffer)
@@ -200,7 +200,7 @@ class GroupCommit:
             store.begin()
             self._clear_caches()
         ledger_state = self._ledger_state = self._ledger_state or store.ledger_state()
-        changes = Changes()
+        changes = TransactionChanges()
         buffer = BufferedTransaction(store, self._cache, ledger_state, changes)
         for item in group:
             item.failure = None
@@ -228,7 +228,7 @@ class GroupCommit:
         self._write(store, group, changes)
         return None
 
-    def _write(self, store: Store, group: list[Item], changes: Changes) -> None:
+    def _write(self, store: Store, group: list[Item], changes: TransactionChanges) -> None:
         """Commit the changes, and cache the stored sessions for the next group."""
         if self._last_commit_s > _SLOW_COMMIT_S:
             for waiter in {item.waiter for item in group}:

@@ -29,8 +29,8 @@ from remit.ledger.identity import SIDECAR_SUFFIXES, LedgerFile
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import LedgerKeys, first_key
 from remit.ledger.marker import Marker, check_marker, read_marker, write_marker
-from remit.ledger.records import Overview
-from remit.ledger.rows import LedgerQueries, SqliteReader, translated
+from remit.ledger.records import LedgerOverview
+from remit.ledger.rows import LedgerQueries, SqliteReader, translate_errors
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, differences
 from remit.ledger.sqlite import BUSY_MS, SqliteStore, connect, connect_reader, prepare
 from remit.ledger.transaction import Store
@@ -43,9 +43,9 @@ __all__ = [
     "EmbeddedLedger",
     "ReadOnlyLedger",
     "anchor_mark",
+    "build_marker",
     "check_format",
     "ledger_path",
-    "marker_of",
     "open_embedded_ledger",
     "open_ledger_reader",
     "open_rows",
@@ -72,7 +72,7 @@ class EmbeddedLedger(NamedTuple):
 
     def close(self) -> None:
         """Finish the queued work and close everything."""
-        self.reader.close()  # first: the last to leave must be the writer, who brings all into one file
+        self.reader.close()  # first: the writer must close last, because it checkpoints the log
         self.ledger.close()
         self.held.close()
 
@@ -92,7 +92,7 @@ def open_embedded_ledger(
         files = KeyFiles(held.enter_context(home.folder("keys")))
         anchor = Anchor(home)
         with home.locked(HOME_LOCK):
-            file = _prepared(home, files, anchor, vfs)
+            file = _prepare_ledger(home, files, anchor, vfs)
         reader = SqliteReader(
             lambda: _connect_reader(file, vfs), checked=lambda it: file.opened(it).check, damaged=file.damaged
         )
@@ -186,21 +186,21 @@ def check_format(connection: apsw.Connection) -> None:
     except apsw.CorruptError:
         raise StateCorrupt("the file is damaged; take another copy of it") from None
     if found != APPLICATION_ID:
-        raise LedgerForeign("the file is not a ledger of ours")
+        raise LedgerForeign("the file is not a Remit ledger")
     if version not in range(1, len(MIGRATIONS) + 1):
         raise LedgerForeign(f"the ledger is of version {version}, and this one reads up to {len(MIGRATIONS)}")
-    with translated():
+    with translate_errors():
         odd = differences(connection)
     if odd:
         raise StateCorrupt(f"the tables of the ledger are not as they must be: {quote(odd[0])}")
 
 
-def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> LedgerFile:
+def _prepare_ledger(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> LedgerFile:
     """Create or migrate the ledger file if necessary, make all checks, and return it."""
     mark, marker = anchor.read(), read_marker(home)
     if not home.check_file(LEDGER_FILE):
         _check_nothing_lost(mark, marker, files, most_keys=0)
-        home.create(LEDGER_FILE, b"")  # before its first key: so a key without a ledger is one whose ledger is lost
+        home.create(LEDGER_FILE, b"")  # before its first key, so that a key without a ledger means a lost ledger
     place = ledger_path(home)
     if _is_new(place, vfs):
         _check_nothing_lost(mark, marker, files, most_keys=1)
@@ -213,9 +213,9 @@ def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> L
         signing = files.load(rows.ledger_state().kid)
         retired = {kid for kid, *_ in rows.keys()} - {signing.kid}  # noqa: SIM118 - not a dictionary
         for kid in retired:
-            files.remove(kid)  # a crash right after a change of key has left it
+            files.remove(kid)  # left by a crash right after a change of key
         present = anchor_mark(rows.overview())
-        which = marker_of(rows)
+        which = build_marker(rows)
         check_marker(marker, which)
         if mark is None and _is_used(connection):
             raise StateMissing(_NO_ANCHOR)
@@ -226,7 +226,7 @@ def _prepared(home: Home, files: KeyFiles, anchor: Anchor, vfs: str | None) -> L
     if marker is None:
         write_marker(home, which)
     if mark is None:
-        with suppress(LedgerInUse):  # someone else sets it just now
+        with suppress(LedgerInUse):  # another process is writing it
             anchor.advance(present)
     return file
 
@@ -242,7 +242,7 @@ _SET_UP: Final = {"ledger": 1, "keys": 1}
 
 def _is_used(connection: apsw.Connection) -> bool:
     """Return whether anything was written to a ledger since it was created."""
-    with translated():
+    with translate_errors():
         tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
         for (name,) in tables.fetchall():
             rows = connection.execute(f'SELECT 1 FROM "{name}" LIMIT 2').fetchall()  # noqa: S608
@@ -261,7 +261,7 @@ def _check_nothing_lost(mark: AnchorMark | None, marker: Marker | None, files: K
     if mark is not None:
         raise StateMissing(_LOST.format(f"it has held {mark.receipts} receipts"))
     if marker is not None:
-        raise StateMissing(_LOST.format("ledger.id says that there has been one"))
+        raise StateMissing(_LOST.format("ledger.id shows that there was one"))
     if len(files.kids()) > most_keys:
         raise StateMissing(_LOST.format("there are keys of it"))
 
@@ -269,13 +269,13 @@ def _check_nothing_lost(mark: AnchorMark | None, marker: Marker | None, files: K
 def _is_new(place: str, vfs: str | None) -> bool:
     """Return whether the file is missing or empty, and raise if it is not a ledger; it is only read.
 
-    Setting up a connection as the ledger's would change a foreign file before anyone could see whose it is. One that
-    could not write at all would be kept out by what a crash has left to be undone.
+    The usual connection setup would change a foreign file before it is recognized. A read-only connection would fail
+    if a crash has left a log to be rolled back.
     """
-    with translated():
+    with translate_errors():
         connection = apsw.Connection(place, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW, vfs=vfs)
     try:
-        with translated():
+        with translate_errors():
             connection.set_busy_timeout(BUSY_MS)
             marked = connection.pragma("application_id") or connection.pragma("user_version")
             new = not marked and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
@@ -286,13 +286,13 @@ def _is_new(place: str, vfs: str | None) -> bool:
         connection.close()
 
 
-def anchor_mark(overview: Overview) -> AnchorMark:
+def anchor_mark(overview: LedgerOverview) -> AnchorMark:
     """Return the current anchor mark of a ledger."""
     ledger, sessions, receipts, last_id, last_hash, epoch = overview
     return AnchorMark(ledger, receipts, last_id, last_hash, sessions, epoch)
 
 
-def marker_of(rows: LedgerQueries) -> Marker:
+def build_marker(rows: LedgerQueries) -> Marker:
     """Return the marker of a ledger."""
     keys = rows.keys()
     if not keys:
@@ -303,9 +303,9 @@ def marker_of(rows: LedgerQueries) -> Marker:
 class AnchorKeeper(CommitObserver):
     """Advances the anchor after commits, at most once a second, and forwards all events to the next observer.
 
-    An anchor that cannot be written is tried again with the next group: it may lag behind, and nothing is lost by it.
+    An anchor that cannot be written is tried again with the next group: it may lag behind without any loss.
     An anchor that contradicts the ledger means that one of them was replaced: from then on, nothing more is committed.
-    The same holds for a ledger that has less of anything than when it was last looked at.
+    The same applies to a ledger that has less of anything than when it was last read.
     """
 
     def __init__(
@@ -353,12 +353,12 @@ class AnchorKeeper(CommitObserver):
         try:
             mark = anchor_mark(store.overview())
             if self._last is not None and mark.is_behind(self._last):
-                raise LedgerRolledBack("the ledger holds less than a moment ago")
+                raise LedgerRolledBack("the ledger has less than a moment ago")
             self._last = mark
             self._anchor.advance(mark)
         except _CONTRADICTION as error:
             if self._file is not None:
-                with suppress(RemitError):  # the next group is told
+                with suppress(RemitError):  # reported to the next group
                     self._file.fail(f"ledger.anchor contradicts ledger.db: {error}")
             self._then.failed(error)
             return False

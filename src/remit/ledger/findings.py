@@ -1,4 +1,4 @@
-"""What a check of the ledger notes down: findings, each with one of a closed list of faults."""
+"""Findings of a check of the ledger, each with one of a closed list of faults."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,21 +32,21 @@ LIMIT_STATED: Final = "remit.keys"
 _OWN_ACTOR: Final = "remit"
 _TELL_EVERY: Final = 512
 
-# Beside these, a fault is one of `remit.claims.chain.FAULTS`, or the code of the error that a token or file gives.
+# Other faults are those of `remit.claims.chain.FAULTS`, and the codes of errors that a token or file raises.
 FAULTS: Final[Mapping[str, str]] = {
     "database_damaged": "the database itself is damaged",
-    "reference_missing": "a row names another one that is not there",
-    "count_mismatch": "a count that is kept is not the number of rows",
+    "reference_missing": "a row refers to another one that does not exist",
+    "count_mismatch": "a stored count is not the number of rows",
     "key_mismatch": "the record of a key does not follow from those before it",
     "key_retired": "it was signed with a key after that key had handed over to another",
     "key_distrusted": "it was signed with a key that is distrusted from an earlier point on",
     "limit_missing": "it states where the period of a key ended, and the ledger does not have that record any more",
-    "passport_mismatch": "the session is not what its passport says",
-    "row_mismatch": "the row of a receipt does not say what the receipt says",
-    "session_mismatch": "the session does not say what its receipts say",
-    "budget_mismatch": "the calls that are used or set aside do not follow from the receipts",
+    "passport_mismatch": "the session differs from its passport",
+    "row_mismatch": "the row of a receipt differs from the receipt",
+    "session_mismatch": "the session differs from its receipts",
+    "budget_mismatch": "the used or reserved calls do not follow from the receipts",
     "attestation_mismatch": "an attestation does not describe these receipts",
-    "bookmark_mismatch": "the note of how far the chain was verified does not lie on it",
+    "bookmark_mismatch": "the bookmark of the last verification is not on the chain",
 }
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -55,7 +55,7 @@ Limits: TypeAlias = Mapping[str, Sequence[KeyLimit]]
 
 
 class LedgerFinding(NamedTuple):
-    """Something that is not as it must be: of which session, at which of its receipts (counted from 1), and what."""
+    """A fault: its session, its receipt (counted from 1), and what is wrong."""
 
     session_id: str | None
     receipt: int | None
@@ -64,7 +64,7 @@ class LedgerFinding(NamedTuple):
 
 
 class LedgerReport(NamedTuple):
-    """What was looked at, and what was found; `findings` are the first of them, `found` is their number."""
+    """What was checked, and what was found; `findings` has the first findings, `found` is their number."""
 
     sessions: int
     receipts: int
@@ -75,7 +75,7 @@ class LedgerReport(NamedTuple):
 
 
 class FindingRecorder:
-    """What was found so far, and what the check goes by."""
+    """The findings so far, and what the check compares with."""
 
     def __init__(self, each: Each, progress: Progress) -> None:
         self.each = each
@@ -96,7 +96,7 @@ class FindingRecorder:
     def note(
         self, fault: str, sentence: str = "", *, session: Session | None = None, receipt: int | None = None
     ) -> None:
-        """Note that something is not as it must be."""
+        """Add a finding."""
         self.found += 1
         if len(self.findings) < MAX_FINDINGS:
             name = session.id if session else None
@@ -104,14 +104,14 @@ class FindingRecorder:
 
     @contextmanager
     def noted(self, session: Session | None = None) -> Iterator[None]:
-        """Note what the state of this machine makes impossible, and go on with the next thing."""
+        """Add an error of this machine as a finding, and continue."""
         try:
             yield
         except StateError as error:
             self.note(error.code, str(error), session=session)
 
     def fault_of_key(self, kid: str, number: int) -> str | None:
-        """Return what is wrong with the n-th receipt of the ledger being signed with this key, if anything is."""
+        """Return the fault if the n-th receipt of the ledger must not be signed with this key."""
         first, last = self.signed.get(kid, (number, number))
         self.signed[kid] = min(first, number), max(last, number)
         return period_fault(self.limits, kid, number)
@@ -137,10 +137,10 @@ def check_period(limits: Limits, kid: str, number: int, index: int) -> None:
 
 
 def is_limit_stated(claims: Receipt) -> bool:
-    """Tell whether a receipt is one of Remit's own statements that the period of a key ended."""
+    """Return whether a receipt is one of Remit's own statements that the period of a key ended."""
     return (claims.tool, claims.actor) == (LIMIT_STATED, _OWN_ACTOR)
 
 
 def limits_fault(passed: Iterable[KeyLimit]) -> str:
-    """Return what is wrong with something that a key has signed after these limits of it."""
+    """Return the fault of something that a key has signed after these limits."""
     return "key_distrusted" if any(limit.distrusted_from is not None for limit in passed) else "key_retired"

@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 import apsw
 
 from remit.errors import LedgerUnavailable, RemitError, StateCorrupt, StateMissing
-from remit.ledger.rows import translated
+from remit.ledger.rows import translate_errors
 
 __all__ = ["LOG_LIMIT", "SIDECAR_SUFFIXES", "LedgerFile", "OpenFiles"]
 
@@ -114,7 +114,7 @@ class OpenFiles:
 
     def __init__(self, file: LedgerFile, connection: apsw.Connection) -> None:
         """Record the identities of the write-ahead log files, which SQLite opens with the first read."""
-        with file.damage_noted(), translated():
+        with file.damage_noted(), translate_errors():
             connection.pragma("schema_version")
         self._file = file
         found = [(file.path + ending, *_look(file.path + ending)) for ending in SIDECAR_SUFFIXES]

@@ -45,7 +45,7 @@ class KeyFiles:
         except KeyMaterialError as error:
             raise StateCorrupt(f"the file of the private key {quote(kid)} is damaged: {error}") from None
         if key.kid != kid:
-            raise StateCorrupt(f"the file of the private key {quote(kid)} holds another key")
+            raise StateCorrupt(f"the file of the private key {quote(kid)} contains another key")
         return key
 
     def kids(self) -> list[str]:

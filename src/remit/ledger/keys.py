@@ -25,21 +25,21 @@ from remit.errors import FieldInvalid, RemitError
 from remit.ledger.findings import Limits
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.records import KeyRecord, LimitRecord
-from remit.ledger.store import Reader, Transaction
+from remit.ledger.store import LedgerReader, Transaction
 
 __all__ = [
     "Distrusted",
     "KeyPeriods",
     "LedgerKeys",
     "build_keyring",
+    "create_successor",
     "distrust_in",
-    "distrusted_from",
+    "find_distrusted",
     "first_key",
     "hand_over",
     "key_limit_ids",
     "load_key_limits",
     "remove_unused",
-    "successor_of",
 ]
 
 _DISTRUSTED: Final = "the key that signed it is distrusted"
@@ -63,7 +63,7 @@ def build_keyring(records: Iterable[KeyRecord], foreign: Iterable[TrustedKey] = 
 class LedgerKeys:
     """The private keys, each read once, and the keyring according to the ledger."""
 
-    def __init__(self, files: KeyFiles, reader: Reader, foreign: Iterable[TrustedKey] = ()) -> None:
+    def __init__(self, files: KeyFiles, reader: LedgerReader, foreign: Iterable[TrustedKey] = ()) -> None:
         self._files = files
         self._reader = reader
         self._foreign = tuple(foreign)
@@ -107,7 +107,7 @@ def load_key_limits(records: Iterable[LimitRecord], keyring: Keyring) -> list[Ke
 class KeyPeriods:
     """The ends of the key periods of a ledger. Records are verified only when they have changed."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: LedgerReader) -> None:
         self._reader = reader
         self._records: list[LimitRecord] = []
         self._limits: dict[str, list[KeyLimit]] = {}
@@ -124,7 +124,7 @@ class KeyPeriods:
         return self._limits
 
 
-def distrusted_from(limits: Iterable[KeyLimit]) -> dict[str, int]:
+def find_distrusted(limits: Iterable[KeyLimit]) -> dict[str, int]:
     """Return the distrusted keys, each with the earliest time from which it is distrusted."""
     found: dict[str, int] = {}
     for limit in limits:
@@ -165,7 +165,7 @@ def _new_id() -> str:
 class Distrusted(NamedTuple):
     """The result of distrusting a key: the position, the passports revoked, and the current signing key.
 
-    `rotated` tells whether the distrusted key was the signing key, and was replaced.
+    `rotated`: whether the distrusted key was the signing key, and was replaced.
     """
 
     position: Position
@@ -174,7 +174,7 @@ class Distrusted(NamedTuple):
     rotated: bool
 
 
-def successor_of(reader: Reader, files: KeyFiles, kid: str) -> SigningKey | None:
+def create_successor(reader: LedgerReader, files: KeyFiles, kid: str) -> SigningKey | None:
     """Create the successor of a key to be distrusted; None if it is not the signing key."""
     if kid not in {record.kid for record in reader.keys()}:  # noqa: SIM118 - not a dictionary
         raise FieldInvalid("no key of this home has this id: remit keys list", place="$.kid")

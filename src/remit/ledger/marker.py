@@ -27,7 +27,7 @@ class Marker(NamedTuple):
     first_kid: str
 
 
-class _Members(Claims, frozen=True, kw_only=True):
+class _MarkerMembers(Claims, frozen=True, kw_only=True):
     ledger: Annotated[str, Meta(min_length=1, max_length=128)]
     first_kid: Annotated[str, Meta(min_length=1, max_length=128)]
 
@@ -36,7 +36,7 @@ def read_marker(home: Home) -> Marker | None:
     """Return the marker of a home, or None if none was ever written."""
     data = home.read(_FILE, max_bytes=_MAX_BYTES)
     try:
-        members = None if data is None else convert(_Members, parse_object(data))
+        members = None if data is None else convert(_MarkerMembers, parse_object(data))
     except InputError as error:
         raise StateCorrupt(f"{_FILE} is damaged: {error}") from None
     return None if members is None else Marker(members.ledger, members.first_kid)
@@ -50,4 +50,4 @@ def write_marker(home: Home, marker: Marker) -> None:
 def check_marker(marker: Marker | None, present: Marker) -> None:
     """Raise `LedgerForeign` if the present ledger is not the one in the marker; no marker is not an error."""
     if marker is not None and marker != present:
-        raise LedgerForeign(f"the ledger has another id, or another first key, than {_FILE} says")
+        raise LedgerForeign(f"the ledger has another id, or another first key, than in {_FILE}")

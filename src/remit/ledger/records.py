@@ -28,10 +28,10 @@ __all__ = [
     "IdempotencyKey",
     "IndexedReceipt",
     "KeyRecord",
+    "LedgerOverview",
     "LedgerState",
     "LimitRecord",
     "MinuteCount",
-    "Overview",
     "PassportRegistration",
     "Session",
     "Source",
@@ -285,7 +285,7 @@ class PassportRegistration(NamedTuple):
     at_ms: int
 
 
-class Overview(NamedTuple):
+class LedgerOverview(NamedTuple):
     """The size of a ledger, its last receipt, and its epoch."""
 
     ledger_id: str

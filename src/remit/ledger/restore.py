@@ -1,9 +1,9 @@
-"""Putting a copy in the place of the ledger, while nobody has it open.
+"""Replaces the ledger by a copy, while no process has it open.
 
-Keeps these invariants. A restore never hides that something is lost: whoever wants that has to say so. No chain goes on
-from a head that may be older than one that was given away: unless the copy is the very ledger that is there, all its
-sessions are closed for good. What was revoked stays revoked, as far as the ledger that is there can still be read. That
-one is kept, under another name.
+Invariants: a restore never loses data silently; the user must accept a loss. No chain continues from a head that may be
+older than one that clients have seen: unless the copy is identical to the current ledger, all its sessions are closed.
+What was revoked stays revoked, as far as the current ledger can still be read. The current ledger is kept under another
+name.
 """
 
 import os
@@ -19,38 +19,38 @@ import apsw
 
 from remit.errors import LedgerForeign, LedgerInUse, LedgerRolledBack, RemitError, StateCorrupt, StateMissing
 from remit.ledger.anchor import Anchor, AnchorMark, check_anchor
-from remit.ledger.backup import SIDECAR_SUFFIXES, check_copy, copy_database, named_file, sync_directory
-from remit.ledger.embedded import LEDGER_FILE, USE_LOCK, anchor_mark, check_format, ledger_path, marker_of
+from remit.ledger.backup import SIDECAR_SUFFIXES, check_copy, copy_database, sync_directory, translate_file_errors
+from remit.ledger.embedded import LEDGER_FILE, USE_LOCK, anchor_mark, build_marker, check_format, ledger_path
 from remit.ledger.home import Home
 from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import build_keyring
 from remit.ledger.marker import Marker, read_marker, write_marker
-from remit.ledger.records import RESTORED, KeyRecord, LedgerState, LimitRecord, Overview
-from remit.ledger.rows import REGISTERS, LedgerQueries, translated
+from remit.ledger.records import RESTORED, KeyRecord, LedgerOverview, LedgerState, LimitRecord
+from remit.ledger.rows import REGISTERS, LedgerQueries, translate_errors
 from remit.ledger.sqlite import connect, connect_reader, migrate
 
 __all__ = ["RestoreResult", "restore"]
 
 
 class RestoreResult(NamedTuple):
-    """What a restore has done: the ledger as it stands, receipts known to be lost, active sessions that were closed.
+    """The result of a restore: the new state of the ledger, lost receipts, and active sessions that were closed.
 
-    `replaced` is the name under which the ledger of before is kept, in the home. Without an anchor (`anchored`), more
-    can be lost than is known.
+    `replaced` is the name under which the former ledger is kept in the home. Without an anchor (`anchored`), more
+    receipts may be lost than are known.
     """
 
-    overview: Overview
+    overview: LedgerOverview
     lost_receipts: int
     closed_sessions: int
     replaced: str | None
     anchored: bool
 
 
-class _Known(NamedTuple):
-    """What the ledger that is there can still tell."""
+class _CurrentLedger(NamedTuple):
+    """What can still be read from the current ledger."""
 
     connection: apsw.Connection
-    overview: Overview
+    overview: LedgerOverview
     ledger_state: LedgerState
     keys: list[KeyRecord]
     limits: list[LimitRecord]
@@ -58,18 +58,18 @@ class _Known(NamedTuple):
 
 
 def restore(home: Home, source: Path, *, accept_loss: bool = False) -> RestoreResult:
-    """Put a copy in the place of the ledger, and return what that meant.
+    """Replace the ledger by a copy, and return what changed.
 
-    Refused: while anyone has the ledger open (`LedgerInUse`), what is not a ledger of ours or is of another one
-    (`LedgerForeign`), a damaged copy (`StateCorrupt`), one whose key is not there (`StateMissing`), and one that lacks
-    what was there already (`LedgerRolledBack`), unless `accept_loss`.
+    Raises `LedgerInUse` while another process has the ledger open, `LedgerForeign` for a file that is not a Remit
+    ledger or is a copy of another one, `StateCorrupt` for a damaged copy, `StateMissing` if its key is missing, and
+    `LedgerRolledBack` for a copy that lacks something, unless `accept_loss`.
     """
     with _alone(home), _brought(home, source) as name:
-        with _connected(home.path_of(name)) as copy, _known(home) as known:
-            restored = _reconciled(home, copy, known, accept_loss=accept_loss)
-            marker = marker_of(LedgerQueries(lambda: copy))
+        with _open_connection(home.path_of(name)) as copy, _open_current_ledger(home) as known:
+            restored = _prepare_copy(home, copy, known, accept_loss=accept_loss)
+            marker = build_marker(LedgerQueries(lambda: copy))
             replaced = _next_name(home) if home.check_file(LEDGER_FILE) else None
-            copied = known is not None and replaced is not None and _copied_aside(home, known.connection, replaced)
+            copied = known is not None and replaced is not None and _copy_aside(home, known.connection, replaced)
         if replaced is not None and not copied:
             _move_aside(home, replaced)
         _put(home, name)
@@ -90,14 +90,14 @@ def _alone(home: Home) -> Iterator[None]:
 
 @contextmanager
 def _brought(home: Home, source: Path) -> Iterator[str]:
-    """Give the name of a file in the home that holds what `source` holds; it is gone afterwards, unless it was used."""
+    """Yield the name of a temporary file in the home with the content of `source`. It is removed unless it was used."""
     name = f".unfinished-{secrets.token_hex(16)}"
     home.create(name, b"")
     try:
-        with named_file(source):
+        with translate_file_errors(source):
             place = os.path.realpath(source, strict=True)
             os.close(os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
-        with _connected(place, read_only=True) as given:
+        with _open_connection(place, read_only=True) as given:
             check_format(given)
             copy_database(given, home.path_of(name))
         yield name
@@ -107,11 +107,11 @@ def _brought(home: Home, source: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _connected(path: str, *, read_only: bool = False) -> Iterator[apsw.Connection]:
+def _open_connection(path: str, *, read_only: bool = False) -> Iterator[apsw.Connection]:
     if read_only:
         connection = connect_reader(path)
     else:
-        with translated():
+        with translate_errors():
             connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
             connection.pragma("synchronous", "full")
     try:
@@ -121,23 +121,23 @@ def _connected(path: str, *, read_only: bool = False) -> Iterator[apsw.Connectio
 
 
 @contextmanager
-def _known(home: Home) -> Iterator[_Known | None]:
-    """Give what the ledger that is there can tell, or None if there is none that can be read."""
+def _open_current_ledger(home: Home) -> Iterator[_CurrentLedger | None]:
+    """Yield what can be read from the current ledger, or None if it is missing or cannot be read."""
     if not home.check_file(LEDGER_FILE):
         yield None
         return
-    with _connected(ledger_path(home), read_only=True) as connection:
+    with _open_connection(ledger_path(home), read_only=True) as connection:
         found = None
         with suppress(RemitError):
             check_format(connection)
             rows = LedgerQueries(lambda: connection)
-            found = _Known(
+            found = _CurrentLedger(
                 connection, rows.overview(), rows.ledger_state(), rows.keys(), rows.limits(), _growth(connection)
             )
         yield found
 
 
-# All that only grows as a ledger is used: one that has less of anything is older.
+# Values that only grow while a ledger is used: a ledger with a lower one is older.
 _GROWTH: Final = """
 SELECT (SELECT coalesce(max(number), 0) FROM receipts),
        (SELECT count(*) FROM sessions), (SELECT coalesce(sum(version), 0) FROM sessions),
@@ -149,28 +149,30 @@ _REGISTERED: Final = "SELECT (SELECT count(*) FROM passports), (SELECT count(*) 
 
 
 def _growth(connection: apsw.Connection) -> tuple[int, ...]:
-    with translated():
+    with translate_errors():
         older = connection.pragma("user_version") < REGISTERS
         registered = (0, 0) if older else connection.execute(_REGISTERED).fetchone()
         return (*(connection.execute(_GROWTH).fetchone() or ()), *(registered or ()))
 
 
-def _reconciled(home: Home, copy: apsw.Connection, known: _Known | None, *, accept_loss: bool) -> RestoreResult:
-    """Make the copy fit to take the place of what is there, and say what that meant."""
+def _prepare_copy(
+    home: Home, copy: apsw.Connection, known: _CurrentLedger | None, *, accept_loss: bool
+) -> RestoreResult:
+    """Prepare the copy to replace the current ledger, and return the result."""
     rows, mark = check_copy(copy), _mark(home, accept_loss=accept_loss)
-    _migrated(copy)
+    _migrate(copy)
     overview = rows.overview()
     marker = _marker(home, accept_loss=accept_loss)
     expected = mark.ledger if mark else marker.ledger if marker else None
     if known is not None and expected is not None and known.overview.ledger_id != expected:
-        known = None  # a stranger in the place of the ledger
+        known = None  # the current file is another ledger
     expected = expected or (known.overview.ledger_id if known else None)
     if expected is not None and overview.ledger_id != expected:
         raise LedgerForeign("the copy is of another ledger than the one of this home")
     if not accept_loss:
         _check_nothing_lost(rows, copy, mark, known)
     before = max(mark.receipts if mark else 0, known.overview.receipts if known else 0)
-    # Without an anchor, the ledger that is there may itself be older than one that was there.
+    # Without an anchor, the current ledger may itself be an older copy.
     current = known is not None and mark is not None
     same = current and known is not None and (known.growth, known.overview) == (_growth(copy), overview)
     closed = 0 if same else _reconcile(copy, rows.ledger_state(), rows.keys(), known)
@@ -178,14 +180,14 @@ def _reconciled(home: Home, copy: apsw.Connection, known: _Known | None, *, acce
     return RestoreResult(overview, max(0, before - overview.receipts), closed, None, mark is not None)
 
 
-def _migrated(copy: apsw.Connection) -> None:
-    """Bring a copy of an earlier version up to date."""
-    with translated(), copy:
+def _migrate(copy: apsw.Connection) -> None:
+    """Migrate a copy of an earlier version."""
+    with translate_errors(), copy:
         migrate(copy)
 
 
 def _mark(home: Home, *, accept_loss: bool) -> AnchorMark | None:
-    """Return the mark of the anchor; a damaged one stands in nobody's way who accepts a loss."""
+    """Return the mark of the anchor. A damaged one is ignored if a loss is accepted."""
     try:
         return Anchor(home).read()
     except StateCorrupt:
@@ -195,7 +197,7 @@ def _mark(home: Home, *, accept_loss: bool) -> AnchorMark | None:
 
 
 def _marker(home: Home, *, accept_loss: bool) -> Marker | None:
-    """Return the marker; a damaged one stands in nobody's way who accepts a loss."""
+    """Return the marker. A damaged one is ignored if a loss is accepted."""
     try:
         return read_marker(home)
     except StateCorrupt:
@@ -205,9 +207,9 @@ def _marker(home: Home, *, accept_loss: bool) -> Marker | None:
 
 
 def _check_nothing_lost(
-    rows: LedgerQueries, copy: apsw.Connection, mark: AnchorMark | None, known: _Known | None
+    rows: LedgerQueries, copy: apsw.Connection, mark: AnchorMark | None, known: _CurrentLedger | None
 ) -> None:
-    """Raise `LedgerRolledBack` if the copy lacks anything that is known to have been there."""
+    """Raise `LedgerRolledBack` if the copy lacks anything that the ledger is known to have had."""
     present = anchor_mark(rows.overview())
     check_anchor(mark, present, rows.hash_at)
     if mark is None and known is not None and known.overview.epoch + sum(known.growth[:2]):
@@ -236,21 +238,23 @@ UPDATE sessions SET
   version = version + 1
 """  # noqa: S608
 _REVOKE: Final = "INSERT OR IGNORE INTO revocations VALUES (?, ?, ?)"
-# Delegates that were not started yet, here; they may have been since.
+# Delegates that were not started when the copy was made, but may have been since.
 _DELEGATES: Final = "INSERT OR IGNORE INTO revocations SELECT child, ?, ? FROM delegations WHERE settled = 0"
-# Sessions of the copy that were killed later stay so; those that begin now have the numbers after them.
+# Sessions of the copy that were killed later stay killed; new sessions get higher numbers.
 _SWITCHES: Final = """
 UPDATE ledger SET kid = ?, kill_switch = ?, epoch = ?,
   killed_up_to = max(killed_up_to, min(?, (SELECT coalesce(max(number), 0) FROM sessions)))
 """
-# Sessions that began after the copy was taken: their passports must not begin again, with all their calls.
+# Sessions that were started after the copy was made: their passports must not start again with a full budget.
 _LATER: Final = "INSERT OR IGNORE INTO revocations SELECT ?1, ?2, ?3 WHERE ?1 NOT IN (SELECT id FROM sessions)"
 
 
-def _reconcile(copy: apsw.Connection, ledger_state: LedgerState, keys: list[KeyRecord], known: _Known | None) -> int:
-    """Close all sessions of the copy, take over what must not be lost, and return how many sessions were active."""
+def _reconcile(
+    copy: apsw.Connection, ledger_state: LedgerState, keys: list[KeyRecord], known: _CurrentLedger | None
+) -> int:
+    """Close all sessions of the copy, copy what must not be lost, and return how many sessions were active."""
     now_ms = time.time_ns() // 1_000_000
-    with translated(), copy:
+    with translate_errors(), copy:
         (closed,) = copy.execute("SELECT count(*) FROM sessions WHERE state = 'active'").fetchone() or (0,)
         copy.execute(_CLOSE, (now_ms,))
         copy.execute(_DELEGATES, (now_ms, RESTORED))
@@ -271,8 +275,8 @@ def _reconcile(copy: apsw.Connection, ledger_state: LedgerState, keys: list[KeyR
     return int(closed)
 
 
-def _take_over(copy: apsw.Connection, known: _Known, now_ms: int) -> None:
-    """Revoke what was revoked, and what began later; where the old ledger is damaged, as much as it still tells."""
+def _take_over(copy: apsw.Connection, known: _CurrentLedger, now_ms: int) -> None:
+    """Revoke what was revoked or started later, as far as the old ledger can be read."""
     for sql, question, more in (
         (_REVOKE, "SELECT passport, at_ms, reason FROM revocations", ()),
         (_LATER, "SELECT id FROM sessions", (now_ms, RESTORED)),
@@ -282,8 +286,10 @@ def _take_over(copy: apsw.Connection, known: _Known, now_ms: int) -> None:
                 copy.execute(sql, (*row, *more))
 
 
-def _later_key(copy: apsw.Connection, ledger_state: LedgerState, keys: list[KeyRecord], known: _Known) -> LedgerState:
-    """Go on with the key that the old ledger has come to, if those of the copy have led to it."""
+def _later_key(
+    copy: apsw.Connection, ledger_state: LedgerState, keys: list[KeyRecord], known: _CurrentLedger
+) -> LedgerState:
+    """Continue with the current key of the old ledger, if it succeeds those of the copy."""
     later = known.keys[len(keys) :]
     if not later or known.keys[: len(keys)] != keys or known.ledger_state.kid != later[-1].kid:
         return ledger_state
@@ -299,8 +305,8 @@ def _next_name(home: Home) -> str:
     return next(name for name in names if not home.exists(name))
 
 
-def _copied_aside(home: Home, ledger: apsw.Connection, replaced: str) -> bool:
-    """Keep a copy of a ledger that can be read, and tell whether that worked."""
+def _copy_aside(home: Home, ledger: apsw.Connection, replaced: str) -> bool:
+    """Keep a copy of a ledger that can be read, and return whether that succeeded."""
     home.create(replaced, b"")
     try:
         copy_database(ledger, home.path_of(replaced))
@@ -311,7 +317,7 @@ def _copied_aside(home: Home, ledger: apsw.Connection, replaced: str) -> bool:
 
 
 def _move_aside(home: Home, replaced: str) -> None:
-    """Keep a ledger that cannot be read, with its log: somebody may still get something out of it."""
+    """Keep a ledger that cannot be read, with its log, for recovery by hand."""
     place = home.path_of(LEDGER_FILE)
     aside = Path(place).with_name(replaced)
     Path(place).rename(aside)
@@ -321,13 +327,13 @@ def _move_aside(home: Home, replaced: str) -> None:
 
 
 def _put(home: Home, name: str) -> None:
-    """Let the copy be the ledger: at every moment there is the old one, whole, or the new one, or none to be opened."""
+    """Replace the ledger. At every moment there is the old one, the new one, or none that can be opened."""
     if home.check_file(LEDGER_FILE):
         with suppress(RemitError):
             connection = connect(home.path_of(LEDGER_FILE))
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             connection.close()
-    # A log of the old ledger would be played into the new one.
+    # SQLite would apply a log of the old ledger to the new one.
     for ending in SIDECAR_SUFFIXES:
         home.remove(LEDGER_FILE + ending)
     place = Path(home.path_of(name))

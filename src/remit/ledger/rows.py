@@ -22,10 +22,10 @@ from remit.ledger.records import (
     EventNote,
     IndexedReceipt,
     KeyRecord,
+    LedgerOverview,
     LedgerState,
     LimitRecord,
     MinuteCount,
-    Overview,
     PassportRegistration,
     Session,
     Source,
@@ -33,7 +33,15 @@ from remit.ledger.records import (
     unverified_kid,
 )
 
-__all__ = ["FAILURES", "REGISTERS", "SESSION_COLUMNS", "LedgerQueries", "SqliteReader", "Translated", "translated"]
+__all__ = [
+    "FAILURES",
+    "REGISTERS",
+    "SESSION_COLUMNS",
+    "LedgerQueries",
+    "SqliteReader",
+    "Translated",
+    "translate_errors",
+]
 
 SESSION_COLUMNS: Final = tuple(Session.__struct_fields__)
 _COLUMNS: Final = ", ".join(f's."{name}"' for name in SESSION_COLUMNS)
@@ -96,7 +104,7 @@ _CORRUPT: Final = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
 
 
 class Translated:
-    """The context manager of `translated`: stateless and reused, as it is entered several times per commit."""
+    """The context manager of `translate_errors`: stateless and reused, as it is entered several times per commit."""
 
     __slots__ = ("_damaged",)
 
@@ -118,7 +126,7 @@ class Translated:
                 self._damaged()
             return StateCorrupt("ledger.db is damaged: restore a backup of it")
         if isinstance(error, UnicodeEncodeError):
-            return FieldInvalid("a text holds half a character")
+            return FieldInvalid("a text has a lone surrogate")
         if isinstance(error, OverflowError):
             return FieldInvalid("a number is larger than any that is kept")
         return LedgerUnavailable(f"the ledger cannot be used just now ({type(error).__name__})")
@@ -127,7 +135,7 @@ class Translated:
 _TRANSLATED: Final = Translated()
 
 
-def translated() -> Translated:
+def translate_errors() -> Translated:
     """Translate errors of SQLite: the ledger is damaged (`StateCorrupt`), or unavailable (`LedgerUnavailable`)."""
     return _TRANSLATED
 
@@ -194,7 +202,7 @@ class LedgerQueries:
 
     def latest_receipts(self, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return receipts of the whole ledger, newest first."""
-        return [_numbered(row) for row in self._all(_LATEST, _end(before), limit)]
+        return [_parse_indexed(row) for row in self._all(_LATEST, _end(before), limit)]
 
     def appended_to(self, after: int, through: int) -> list[str]:
         """Return the sessions of a range of receipts, most recent first."""
@@ -207,12 +215,12 @@ class LedgerQueries:
     def denials(self, code: str = "", *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return denials of the whole ledger, newest first."""
         if code:
-            return [_numbered(row) for row in self._all(_OF_CODE, code, _end(before), limit)]
-        return [_numbered(row) for row in self._all(_DENIALS, _end(before), limit)]
+            return [_parse_indexed(row) for row in self._all(_OF_CODE, code, _end(before), limit)]
+        return [_parse_indexed(row) for row in self._all(_DENIALS, _end(before), limit)]
 
     def denials_of(self, session_id: str, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return denials of a session, newest first."""
-        return [_numbered(row) for row in self._all(_OF_SESSION, session_id, _end(before), limit)]
+        return [_parse_indexed(row) for row in self._all(_OF_SESSION, session_id, _end(before), limit)]
 
     def denials_per_minute(self, since: int, *, step: int = 1) -> list[MinuteCount]:
         """Return receipt counts by denial code from this minute on, per `step` minutes, oldest first."""
@@ -324,14 +332,14 @@ class LedgerQueries:
         others = self._all(_UNREGISTERED, position.receipts, position.sessions)
         return [name for (name,) in registered] + [name for name, token in others if unverified_kid(token) == kid]
 
-    def overview(self) -> Overview:
+    def overview(self) -> LedgerOverview:
         """Return the size of the ledger and its last receipt."""
         ledger_id, sessions, epoch = self._one("SELECT id, sessions, epoch FROM ledger") or ("", 0, 0)
         last = self._one("SELECT number, id, token FROM receipts ORDER BY number DESC LIMIT 1")
         if last is None:
-            return Overview(ledger_id, sessions, 0, None, None, epoch)
+            return LedgerOverview(ledger_id, sessions, 0, None, None, epoch)
         number, receipt_id, token = last
-        return Overview(ledger_id, sessions, number, receipt_id, sha256_hex(token.encode()), epoch)
+        return LedgerOverview(ledger_id, sessions, number, receipt_id, sha256_hex(token.encode()), epoch)
 
     def hash_at(self, number: int) -> str | None:
         """Return the hash of the receipt with this number in the whole ledger."""
@@ -392,7 +400,7 @@ def _session(row: tuple[Any, ...]) -> Session:
     return Session(**dict(zip(SESSION_COLUMNS, row, strict=True)))
 
 
-def _numbered(row: tuple[Any, ...]) -> IndexedReceipt:
+def _parse_indexed(row: tuple[Any, ...]) -> IndexedReceipt:
     return IndexedReceipt(row[0], row[1], StoredReceipt(*row[2:]))
 
 
@@ -410,7 +418,7 @@ def _nothing() -> None:
 
 
 class SqliteReader(LedgerQueries):
-    """A `Reader` for any thread, each with its own connection. It never waits for the writer."""
+    """A `LedgerReader` for any thread, each with its own connection. It never waits for the writer."""
 
     def __init__(
         self,

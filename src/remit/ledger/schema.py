@@ -193,21 +193,21 @@ def differences(connection: apsw.Connection) -> list[str]:
 
     Tables hold data; a trigger that someone has put in would act whenever we write.
     """
-    present = _described(connection)
-    expected = _expected(connection.pragma("user_version"))
+    present = _read_schema(connection)
+    expected = _expected_schema(connection.pragma("user_version"))
     return sorted({name for _, name, _ in present ^ expected})
 
 
 @lru_cache(maxsize=8)
-def _expected(version: int) -> frozenset[tuple[str, str, str | None]]:
+def _expected_schema(version: int) -> frozenset[tuple[str, str, str | None]]:
     connection = apsw.Connection(":memory:")
     try:
         for script in MIGRATIONS[:version]:
             connection.execute(script)
-        return _described(connection)
+        return _read_schema(connection)
     finally:
         connection.close()
 
 
-def _described(connection: apsw.Connection) -> frozenset[tuple[str, str, str | None]]:
+def _read_schema(connection: apsw.Connection) -> frozenset[tuple[str, str, str | None]]:
     return frozenset(connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%'"))

@@ -16,9 +16,9 @@ from msgspec import structs
 from remit.errors import HeadMoved, LedgerForeign, LedgerUnavailable, SqliteUnsafe, StateCorrupt
 from remit.ledger.identity import LOG_LIMIT, LedgerFile
 from remit.ledger.records import MAX_NOTES, KeyRecord, Session, Source
-from remit.ledger.rows import FAILURES, SESSION_COLUMNS, LedgerQueries, translated
+from remit.ledger.rows import FAILURES, SESSION_COLUMNS, LedgerQueries, translate_errors
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, PAGE_SIZE
-from remit.ledger.transaction import AppendedReceipt, Changes, NewAttestation
+from remit.ledger.transaction import AppendedReceipt, NewAttestation, TransactionChanges
 
 __all__ = [
     "BUSY_MS",
@@ -69,7 +69,7 @@ def connect_in_memory(name: str) -> apsw.Connection:
 
 
 def _connect(path: str, mode: int, vfs: str | None, pragmas: Mapping[str, str | int]) -> apsw.Connection:
-    with translated():
+    with translate_errors():
         connection = apsw.Connection(path, flags=mode | apsw.SQLITE_OPEN_NOFOLLOW, vfs=vfs)
         try:
             connection.set_busy_timeout(BUSY_MS)
@@ -100,7 +100,7 @@ def prepare(connection: apsw.Connection, ledger_id: str, first_key: Callable[[],
 
     `first_key` is called only for a new file.
     """
-    with translated():
+    with translate_errors():
         connection.execute("BEGIN IMMEDIATE")
         try:
             if migrate(connection):
@@ -255,7 +255,7 @@ class SqliteStore(LedgerQueries):
         before, self._seen_version = self._seen_version, version
         return before != version
 
-    def commit(self, changes: Changes) -> dict[str, Session]:
+    def commit(self, changes: TransactionChanges) -> dict[str, Session]:
         """Make the changes durable and return the sessions as stored."""
         try:
             try:
@@ -271,7 +271,7 @@ class SqliteStore(LedgerQueries):
         self._check_files()
         return sessions
 
-    def _write(self, changes: Changes) -> dict[str, Session]:
+    def _write(self, changes: TransactionChanges) -> dict[str, Session]:
         sessions = dict(changes.sessions)
         for name, session in changes.sessions.items():
             if not session.number:
@@ -288,7 +288,7 @@ class SqliteStore(LedgerQueries):
             self._write_other(changes, sessions)
         return stored
 
-    def _write_other(self, changes: Changes, sessions: dict[str, Session]) -> None:
+    def _write_other(self, changes: TransactionChanges, sessions: dict[str, Session]) -> None:
         """Write everything other than sessions, receipts and repeats."""
         for source in changes.sources:
             self._put_source(source, sessions)

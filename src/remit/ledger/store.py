@@ -26,10 +26,10 @@ from remit.ledger.records import (
     IdempotencyKey,
     IndexedReceipt,
     KeyRecord,
+    LedgerOverview,
     LedgerState,
     LimitRecord,
     MinuteCount,
-    Overview,
     PassportRegistration,
     Session,
     Source,
@@ -37,12 +37,12 @@ from remit.ledger.records import (
     UnsignedReceipt,
 )
 
-__all__ = ["NO_CHANGES", "Ledger", "Prepare", "Reader", "Transaction", "Work"]
+__all__ = ["NO_CHANGES", "Ledger", "LedgerReader", "Prepare", "Transaction", "Work"]
 
 NO_CHANGES: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-class Reader(Protocol):
+class LedgerReader(Protocol):
     """Reads what is durable, from any thread. It never waits for a writer."""
 
     def session(self, session_id: str) -> Session | None:
@@ -132,7 +132,7 @@ class Reader(Protocol):
     def registered(self, passport_id: str) -> PassportRegistration | None:
         """Return the registration of a passport that was issued here."""
 
-    def overview(self) -> Overview:
+    def overview(self) -> LedgerOverview:
         """Return the size of the ledger and its last receipt."""
 
 
@@ -260,5 +260,5 @@ class Ledger(Protocol):
     def arun(self, work: Work[_T], *, alone: bool = False, prepare: Prepare | None = None) -> Awaitable[_T]:
         """Return an awaitable of the result of `work`, for an event loop; see `run`."""
 
-    def read(self) -> Reader:
+    def read(self) -> LedgerReader:
         """Return a reader."""

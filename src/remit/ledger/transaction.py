@@ -28,9 +28,9 @@ from remit.ledger.records import (
     StoredReceipt,
     UnsignedReceipt,
 )
-from remit.ledger.store import NO_CHANGES, Reader
+from remit.ledger.store import NO_CHANGES, LedgerReader
 
-__all__ = ["AppendedReceipt", "BufferedTransaction", "Changes", "NewAttestation", "SessionCache", "Store"]
+__all__ = ["AppendedReceipt", "BufferedTransaction", "NewAttestation", "SessionCache", "Store", "TransactionChanges"]
 
 
 _MAX_CACHED: Final = 4096
@@ -61,7 +61,7 @@ class NewAttestation(NamedTuple):
 
 
 @dataclass(slots=True)
-class Changes:
+class TransactionChanges:
     """The writes of one piece of work, or of a group."""
 
     sessions: dict[str, Session] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Changes:
     # Anything other than sessions, receipts and repeats was written.
     has_other: bool = False
 
-    def merge_other(self, other: "Changes") -> None:
+    def merge_other(self, other: "TransactionChanges") -> None:
         """Add the writes other than sessions, receipts and repeats, which are rare."""
         self.has_other = True
         for parent, requests in other.delegations.items():
@@ -122,7 +122,7 @@ class Changes:
         return bool(self.sessions or self.receipts or self.has_other)
 
 
-class Store(Reader, Protocol):
+class Store(LedgerReader, Protocol):
     """The database of a ledger. Used by one thread; every failure is raised as `LedgerUnavailable`."""
 
     def begin(self) -> None:
@@ -131,7 +131,7 @@ class Store(Reader, Protocol):
     def changed_by_others(self) -> bool:
         """Return whether another connection has committed since the last call."""
 
-    def commit(self, changes: Changes) -> dict[str, Session]:
+    def commit(self, changes: TransactionChanges) -> dict[str, Session]:
         """Make the changes durable and return the sessions as stored."""
 
     def rollback(self) -> None:
@@ -203,12 +203,12 @@ class BufferedTransaction:
 
     __slots__ = ("_cache", "_group", "_ledger_state", "_store", "ledger_state", "own")
 
-    def __init__(self, store: Store, cache: SessionCache, ledger_state: LedgerState, group: Changes) -> None:
+    def __init__(self, store: Store, cache: SessionCache, ledger_state: LedgerState, group: TransactionChanges) -> None:
         self._store = store
         self._cache = cache
         self._ledger_state = ledger_state
         self._group = group
-        self.own = Changes()
+        self.own = TransactionChanges()
 
         self.ledger_state = ledger_state
 
@@ -220,7 +220,7 @@ class BufferedTransaction:
         group.repeats.update(own.repeats)
         if own.has_other:
             group.merge_other(own)
-            self.own = Changes()
+            self.own = TransactionChanges()
         else:
             own.sessions.clear()
             own.receipts.clear()
@@ -228,7 +228,7 @@ class BufferedTransaction:
 
     def discard(self) -> None:
         """Drop the writes of the running work, which has failed."""
-        self.own = Changes()
+        self.own = TransactionChanges()
         self.ledger_state = self._group.ledger_state or self._ledger_state
 
     def session(self, session_id: str) -> Session | None:

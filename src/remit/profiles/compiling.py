@@ -1,6 +1,6 @@
 """Compiles a profile to a mission.
 
-Keeps this invariant: blocked wins. A blocked phrase forbids its tools and programs, removes its side effects from the
+Invariant: blocked wins. A blocked phrase forbids its tools and programs, removes its side effects from the
 whole mission, and cancels the allowed phrases that it covers. `remarks_on` reports such effects.
 """
 
@@ -31,7 +31,7 @@ def compile_profile(profile: Profile, folder: str | None, agent_id: str, *, reso
     Without a folder, the mission is for the folder that the assistant is started in, and paths stay relative. `resolve`
     resolves links in other paths; without it, paths are used as written, and `~` is refused.
     """
-    allowed, effects = _allowed(profile), _effects(profile)
+    allowed, effects = _select_allowed(profile), _effects(profile)
     _refuse_spoiled(allowed, effects)
     mission = parse_mission(
         {
@@ -57,7 +57,7 @@ def _once(entries: Iterator[str]) -> list[str]:
     return list(dict.fromkeys(entries))
 
 
-def _allowed(profile: Profile) -> tuple[Phrase, ...]:
+def _select_allowed(profile: Profile) -> tuple[Phrase, ...]:
     blockers = _blockers(profile)
     return tuple(one for one in profile.allowed if one not in blockers)
 
@@ -73,7 +73,7 @@ def _blockers(profile: Profile) -> Mapping[Phrase, Phrase]:
 
 
 def _effects(profile: Profile) -> tuple[SideEffectClass, ...]:
-    asked = {"none", *(side for one in _allowed(profile) for side in one.known.effects)}
+    asked = {"none", *(side for one in _select_allowed(profile) for side in one.known.effects)}
     barred = {side for one in profile.blocked for side in one.known.bars}
     return tuple(side for side in SIDE_EFFECT_CLASSES if side in asked - barred)
 
@@ -93,7 +93,7 @@ def _scope(profile: Profile, allowed: Sequence[Phrase], folder: str | None, reso
             )
         yield "."
     else:
-        yield from _meant(folder)
+        yield from _folder_entries(folder)
     for one in allowed:
         yield from one.known.scope
         if one.known.kind == "path":
@@ -106,7 +106,7 @@ def _scope(profile: Profile, allowed: Sequence[Phrase], folder: str | None, reso
             yield f"host://{one.value}"
 
 
-def _meant(folder: str) -> tuple[str, ...]:
+def _folder_entries(folder: str) -> tuple[str, ...]:
     """Return the scope entry for a folder and everything in it."""
     return (literal_entry(folder, "$.folder"),)
 
@@ -130,7 +130,7 @@ def _path(phrase: Phrase, folder: str | None, resolve: Resolve | None) -> Sequen
     if resolve is not None:
         return resolve(whole)
     literal = literal_path(whole)
-    return (whole,) if literal is None else _meant(literal)
+    return (whole,) if literal is None else _folder_entries(literal)
 
 
 def remarks_on(profile: Profile) -> list[str]:
@@ -141,9 +141,11 @@ def remarks_on(profile: Profile) -> list[str]:
         for one, blocked in _blockers(profile).items()
     ]
     remarks += [
-        f"line {one.line}: “{one.words}”{remark}" for one in _allowed(profile) for remark in _remarks(one, effects)
+        f"line {one.line}: “{one.words}”{remark}"
+        for one in _select_allowed(profile)
+        for remark in _remarks(one, effects)
     ]
-    if not _allowed(profile):
+    if not _select_allowed(profile):
         remarks.append("nothing is allowed: every call is denied")
     return remarks
 

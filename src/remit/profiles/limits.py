@@ -1,6 +1,6 @@
 """Parses the limits of a profile: the number of calls, and the duration.
 
-Keeps this invariant: a limit is a whole number of a known unit that fits into a passport, or an error with its line.
+Invariant: a limit is a whole number of a known unit that fits into a passport, or an error with its line.
 """
 
 import re
@@ -47,6 +47,6 @@ def parse_limit(words: str, line: int) -> Limit:
 
 
 def resembles_limit(text: str) -> bool:
-    """Tell whether a text is a limit or begins like one."""
+    """Return whether a text is a limit or begins like one."""
     words = " ".join(text.split())
     return bool(_BEGUN.match(words) or _LIMIT.fullmatch(words))

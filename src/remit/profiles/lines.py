@@ -1,7 +1,7 @@
 """Parses the Markdown of a profile into headings, list items and text.
 
 Markdown is read as it is rendered: comments and code are ignored, and a continued line belongs to the item before it.
-Keeps this invariant: what a reader could see differently is refused, such as invisible characters, and headings in a
+Invariant: what a reader could see differently is refused, such as invisible characters, and headings in a
 form that would leave their items under the previous heading.
 """
 
@@ -60,7 +60,7 @@ def parse_lines(text: str) -> list[Line]:
     """Return the headings, items and paragraphs of a profile, in order."""
     found: list[Line] = []
     goes_on = False
-    for number, line in _seen(_checked(text)):
+    for number, line in _number_lines(_split_lines(text)):
         if not line.strip() or _RULE.fullmatch(line):
             _refuse_underline(line, number, goes_on=goes_on)
             goes_on = False
@@ -89,7 +89,7 @@ def _take(found: list[Line], words: str, number: int, *, goes_on: bool) -> None:
 
 def _refuse_underline(line: str, number: int, *, goes_on: bool) -> None:
     if goes_on and _UNDERLINE.fullmatch(line):
-        raise _refused("makes the line before it a heading: write headings with ## instead", number)
+        raise _line_error("makes the line before it a heading: write headings with ## instead", number)
 
 
 def plain_words(words: str) -> str:
@@ -97,23 +97,23 @@ def plain_words(words: str) -> str:
     return _DECORATION.sub(" ", words).strip()
 
 
-def _checked(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     if len(text) > MAX_BYTES:
         raise FieldInvalid(f"is longer than {MAX_BYTES} bytes, the limit for a profile", place="profile")
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
     for number, line in enumerate(lines, 1):
         if _UNSEEN.search(line):
-            raise _refused("has a character that is invisible, or that controls or reorders text", number)
+            raise _line_error("has a character that is invisible, or that controls or reorders text", number)
         if len(line) > _MAX_LINE:
-            raise _refused(f"is longer than {_MAX_LINE} characters", number)
+            raise _line_error(f"is longer than {_MAX_LINE} characters", number)
     return lines
 
 
-def _refused(problem: str, number: int) -> FieldInvalid:
+def _line_error(problem: str, number: int) -> FieldInvalid:
     return FieldInvalid(problem, place=f"line {number}")
 
 
-def _seen(lines: list[str]) -> Iterator[tuple[int, str]]:
+def _number_lines(lines: list[str]) -> Iterator[tuple[int, str]]:
     """Yield the lines with their numbers; comments and code blocks become empty lines."""
     # What ends the current comment or code block, and the line where it began.
     until, began = "", 0
@@ -132,7 +132,7 @@ def _seen(lines: list[str]) -> Iterator[tuple[int, str]]:
             until, began = (_COMMENT_END, number) if open_comment else ("", 0)
             yield number, rest
     if until:
-        raise _refused(f"begins a block that does not end: write {until} after it", began)
+        raise _line_error(f"begins a block that does not end: write {until} after it", began)
 
 
 def _closes(fence: str, line: str) -> bool:
@@ -144,7 +144,7 @@ def _after_comment(line: str, number: int) -> str:
     """Return what ends the comment; empty if it has ended. Markdown renders no text after a multi-line comment."""
     _, end, rest = line.partition(_COMMENT_END)
     if rest.strip():
-        raise _refused("continues after the end of a comment: begin a new line there", number)
+        raise _line_error("continues after the end of a comment: begin a new line there", number)
     return "" if end else _COMMENT_END
 
 
@@ -155,7 +155,7 @@ def _without_comments(line: str, number: int) -> tuple[str, bool]:
         before, _, after = line.partition(_COMMENT)
         # Markdown parsers disagree on comments in code, after a backslash, and in these short forms.
         if "`" in before or before.endswith("\\") or after.startswith((">", "->")):
-            raise _refused("has a comment that can be read in two ways: put it on a line of its own", number)
+            raise _line_error("has a comment that can be read in two ways: put it on a line of its own", number)
         kept += before
         _, end, line = after.partition(_COMMENT_END)
         if not end:

@@ -1,6 +1,6 @@
 """The table of phrases that a profile consists of, and the parser of one phrase.
 
-Keeps this invariant: a line is a phrase of the table, or an error that names the nearest one. Nothing is guessed.
+Invariant: a line is a phrase of the table, or an error that names the nearest one. Nothing is guessed.
 """
 
 import tomllib
@@ -17,7 +17,7 @@ from remit.claims.types import SideEffectClass
 from remit.errors import FieldInvalid, quote
 from remit.profiles.values import KINDS, QUOTES, program_entry, server_entries
 
-__all__ = ["KnownPhrase", "Phrase", "Spoiled", "known_phrases", "parse_phrase", "resembles_phrase"]
+__all__ = ["KnownPhrase", "Phrase", "Spoiled", "load_phrases", "parse_phrase", "resembles_phrase"]
 
 # How similar two texts must be for one to be a misspelling of the other.
 _NEAR: Final = 0.6
@@ -83,7 +83,7 @@ class Phrase(NamedTuple):
     @property
     def known(self) -> KnownPhrase:
         """Return its entry in the table."""
-        return known_phrases()[self.name]
+        return load_phrases()[self.name]
 
     @property
     def words(self) -> str:
@@ -92,7 +92,7 @@ class Phrase(NamedTuple):
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Return the entries for a list of tools that its value stands for."""
+        """Return the entries of its value for a list of tools."""
         if self.known.kind == "program":
             return (program_entry(self.value),)
         if self.known.kind == "tool":
@@ -110,12 +110,12 @@ def _of_server(server: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def _all_tools() -> frozenset[str]:
-    phrases = known_phrases().values()
+    phrases = load_phrases().values()
     return frozenset(tool for known in phrases for tool in (*known.tools, *known.with_tools, *known.blocks))
 
 
 @lru_cache(maxsize=1)
-def known_phrases() -> Mapping[str, KnownPhrase]:
+def load_phrases() -> Mapping[str, KnownPhrase]:
     """Return the table of phrases by name."""
     text = package_files("remit.profiles").joinpath("phrases.toml").read_text(encoding="utf-8")
     return {name: convert(table, KnownPhrase) for name, table in tomllib.loads(text).items()}
@@ -124,7 +124,7 @@ def known_phrases() -> Mapping[str, KnownPhrase]:
 def parse_phrase(text: str, line: int) -> Phrase:
     """Parse a phrase. Raises `FieldInvalid` with the nearest phrase."""
     said = _plain(text)
-    fixed = _fixed().get(said.casefold())
+    fixed = _load_fixed().get(said.casefold())
     if fixed is not None:
         return Phrase(fixed, "", line)
     for name, beginning in _beginnings():
@@ -135,7 +135,7 @@ def parse_phrase(text: str, line: int) -> Phrase:
 
 
 def resembles_phrase(text: str) -> bool:
-    """Tell whether a text is a phrase, or so similar that it may be meant as one.
+    """Return whether a text is a phrase, or so similar that it may be meant as one.
 
     For a phrase that can be blocked, its beginning is enough: losing a blocking rule would be the worst mistake.
     """
@@ -144,7 +144,7 @@ def resembles_phrase(text: str) -> bool:
         return True
     for name, beginning in _beginnings():
         if said.casefold().startswith(beginning):
-            known, value = known_phrases()[name], said[len(beginning) :].strip()
+            known, value = load_phrases()[name], said[len(beginning) :].strip()
             meant = value and value.casefold().split()[0] not in known.unlike
             return bool(meant and (not known.unblockable or KINDS[known.kind].read(value) is not None))
     return False
@@ -157,7 +157,7 @@ def _plain(text: str) -> str:
 
 
 def _value(name: str, text: str, said: str, line: int) -> str:
-    known = known_phrases()[name]
+    known = load_phrases()[name]
     kind = KINDS[known.kind]
     value = kind.read(text)
     if not text.startswith(QUOTES) and _is_slip(known, text, said, taken=value is not None):
@@ -168,7 +168,7 @@ def _value(name: str, text: str, said: str, line: int) -> str:
 
 
 def _is_slip(known: KnownPhrase, text: str, said: str, *, taken: bool) -> bool:
-    """Tell whether a value is rather a misspelled phrase, as in “Run developper commands”."""
+    """Return whether a value is rather a misspelled phrase, as in “Run developper commands”."""
     words = text.casefold().split()
     alone = taken and len(words) == 1  # a single valid word is a value: “ctest” is not a misspelling of “tests”
     return words[0] in known.unlike or (not alone and bool(_nearest(said, _SAME, values=False)))
@@ -183,7 +183,7 @@ def _unknown(said: str, line: int) -> FieldInvalid:
 
 
 def _nearest(said: str, likeness: float, *, values: bool) -> str:
-    spoken = {text.casefold(): text for text in _spoken() if values or "{" not in text}
+    spoken = {text.casefold(): text for text in _phrase_texts() if values or "{" not in text}
     found = get_close_matches(said.casefold(), spoken, 1, likeness)
     if not found and values:
         # A value makes a line unlike its phrase, so compare the first word.
@@ -192,13 +192,13 @@ def _nearest(said: str, likeness: float, *, values: bool) -> str:
     return spoken[found[0]].replace("{", "<").replace("}", ">") if found else ""
 
 
-def _spoken() -> Iterator[str]:
-    return (text for known in known_phrases().values() for text in known.says)
+def _phrase_texts() -> Iterator[str]:
+    return (text for known in load_phrases().values() for text in known.says)
 
 
 @lru_cache(maxsize=1)
-def _fixed() -> Mapping[str, str]:
-    return {text.casefold(): name for name, known in known_phrases().items() for text in known.says if not known.kind}
+def _load_fixed() -> Mapping[str, str]:
+    return {text.casefold(): name for name, known in load_phrases().items() for text in known.says if not known.kind}
 
 
 @lru_cache(maxsize=1)
@@ -206,7 +206,7 @@ def _beginnings() -> tuple[tuple[str, str], ...]:
     """Return the beginnings of phrases with a value, the longest first."""
     valued = [
         (name, text.partition("{")[0].casefold())
-        for name, known in known_phrases().items()
+        for name, known in load_phrases().items()
         if known.kind
         for text in known.says
     ]

@@ -1,6 +1,6 @@
 """Suggests the lines of a profile that would permit a denied call.
 
-The input are the changes to a passport of a remedy. Keeps this invariant: a suggestion is complete, and made of lines
+The input are the changes to a passport of a remedy. Invariant: a suggestion is complete, and made of lines
 that the parser accepts; if a change cannot be written as lines, there is no suggestion.
 """
 
@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from remit.claims.mission import MACHINE_KINDS
 from remit.claims.types import SideEffectClass
 from remit.errors import InputError
-from remit.profiles.phrases import Phrase, known_phrases, parse_phrase
+from remit.profiles.phrases import Phrase, load_phrases, parse_phrase
 from remit.profiles.words import lasting
 
 __all__ = ["Wanted", "suggest"]
@@ -59,11 +59,11 @@ def suggest(changes: Sequence[Wanted]) -> str | None:
 
 
 def _parts(changes: Sequence[Wanted]) -> Iterator[str]:
-    allowed = _allowed(changes)
+    allowed = _suggest_allowed(changes)
     if len(allowed) > _MAX_LINES:
         raise _Unsayable
     if allowed:
-        yield f"add {_quoted(phrase.written for phrase in allowed)} under Allowed"
+        yield f"add {_quote_lines(phrase.written for phrase in allowed)} under Allowed"
     removed = [str(value) for value in _values(changes, "forbidden_tools")]
     if removed:
         yield f"take {_blocking(removed)} out of Blocked"
@@ -82,7 +82,7 @@ def _values(changes: Sequence[Wanted], member: str) -> list[str | int]:
     return [value for change in changes if change.member == member for value in change.values]
 
 
-class _Line(Phrase):
+class _PhraseLine(Phrase):
     """A phrase as a line: its value as short as possible, in backticks if it would be misread otherwise."""
 
     __slots__ = ()
@@ -102,7 +102,7 @@ class _Line(Phrase):
         raise _Unsayable
 
 
-def _allowed(changes: Sequence[Wanted]) -> list[_Line]:
+def _suggest_allowed(changes: Sequence[Wanted]) -> list[_PhraseLine]:
     """Return the phrases to allow: resources first, because some include the tools and side effects."""
     sides = [str(side) for side in _values(changes, "allowed_side_effect_classes")]
     lines = [_place(str(entry), sends="external_send" in sides) for entry in _values(changes, "resource_scope")]
@@ -112,49 +112,49 @@ def _allowed(changes: Sequence[Wanted]) -> list[_Line]:
         if not any(tool in line.known.allowed_entries for line in lines)
     ]
     brought: set[SideEffectClass] = {side for line in lines for side in line.known.effects}
-    lines += [_Line(parse_phrase(_LETS[side], 0).name) for side in sides if side not in brought and side in _LETS]
+    lines += [_PhraseLine(parse_phrase(_LETS[side], 0).name) for side in sides if side not in brought and side in _LETS]
     return list(dict.fromkeys(lines))
 
 
-def _place(entry: str, *, sends: bool) -> _Line:
+def _place(entry: str, *, sends: bool) -> _PhraseLine:
     kind, _, name = entry.partition("://")
     if kind in MACHINE_KINDS:
         return _state(kind, name)
     if entry.startswith("host://"):
-        return _Line("connect-to", entry.removeprefix("host://").removesuffix(":0"))
+        return _PhraseLine("connect-to", entry.removeprefix("host://").removesuffix(":0"))
     if "://" in entry:
-        return _Line("send-to" if sends else "reach", entry.removesuffix("/"))
-    return _Line("use-path", entry)
+        return _PhraseLine("send-to" if sends else "reach", entry.removesuffix("/"))
+    return _PhraseLine("use-path", entry)
 
 
-def _state(kind: str, name: str) -> _Line:
+def _state(kind: str, name: str) -> _PhraseLine:
     """Return the phrase for a resource of the machine: a whole kind, or a named one."""
-    phrases = known_phrases().items()
+    phrases = load_phrases().items()
     whole = next((own for own, known in phrases if known.scope == (f"{kind}://{name}",)), None)
     own = next(own for own, known in phrases if known.machine == kind)
-    return _Line(whole) if whole else _Line(own, _ESCAPED.sub(r"\1", name))
+    return _PhraseLine(whole) if whole else _PhraseLine(own, _ESCAPED.sub(r"\1", name))
 
 
-def _tool(entry: str) -> _Line:
+def _tool(entry: str) -> _PhraseLine:
     program = _PROGRAM.fullmatch(entry)
     if program:
-        return _Line("run-program", program[1])
+        return _PhraseLine("run-program", program[1])
     name = _ESCAPED.sub(r"\1", entry)
-    phrases = known_phrases().items()
+    phrases = load_phrases().items()
     fixed = next(
         (own for own, known in phrases if not known.kind and name in known.tools and not known.unallowable), None
     )
     if fixed:
-        return _Line(fixed)
+        return _PhraseLine(fixed)
     server = _SERVER.fullmatch(name)
-    return _Line("use-server", server[1]) if server else _Line("use-tool", name)
+    return _PhraseLine("use-server", server[1]) if server else _PhraseLine("use-tool", name)
 
 
 def _blocking(entries: Sequence[str]) -> str:
     """Return the phrases that may have blocked these tools, joined by “or”."""
     found = [
         known.says[0]
-        for known in known_phrases().values()
+        for known in load_phrases().values()
         if not known.kind and not known.unblockable and set(entries) & set(known.blocked_entries)
     ]
     programs = [f"Run {program[1]}" for entry in entries if (program := _PROGRAM.fullmatch(entry))]
@@ -162,5 +162,5 @@ def _blocking(entries: Sequence[str]) -> str:
     return " or ".join(f"“- {words}”" for words in named)
 
 
-def _quoted(lines: Iterator[str]) -> str:
+def _quote_lines(lines: Iterator[str]) -> str:
     return " and ".join(f"“- {line}”" for line in lines)

@@ -1,6 +1,6 @@
 """Parses the values in phrases: programs, paths, hosts, servers, tools and resources of the machine.
 
-Keeps this invariant: an accepted value has one meaning and is not a pattern. It has no wildcards for tools or hosts
+Invariant: an accepted value has one meaning and is not a pattern. It has no wildcards for tools or hosts
 (except a leading `*.`), and nothing that a shell, a list of tools or a URL would interpret. Without quotes, it must not
 be a list or a sentence.
 """
@@ -58,32 +58,32 @@ def server_entries(server: str) -> tuple[str, ...]:
 
 
 def _program(text: str) -> str | None:
-    words = " ".join(_unquoted(text).split())
+    words = " ".join(_unquote(text).split())
     odd = not _is_quoted(text) and (_SENTENCE.search(words) or _CAPITAL.match(words))
     return None if odd or not _PROGRAM.fullmatch(words) else words
 
 
 def _path(text: str) -> str | None:
-    path = _unquoted(text)
+    path = _unquote(text)
     plain = path == text and (_PATH_LIKE.match(path) is None or _SENTENCE.search(path) is not None)
     odd = not path or path != path.strip() or plain or "\\" in path or "$" in path or "://" in path
     return None if odd or path.startswith(("//", "-")) else path
 
 
 def _site(text: str) -> str | None:
-    site = _SITE.fullmatch(_unquoted(text))
+    site = _SITE.fullmatch(_unquote(text))
     if site is None or not _is_host(site["host"]) or _UPWARD.search(site["path"]):
         return None
     return f"{(site['scheme'] or 'https://').lower()}{site['host'].lower()}{site['path'].removesuffix('/')}"
 
 
 def _address(text: str) -> str | None:
-    address = _ADDRESS.fullmatch(_unquoted(text))
+    address = _ADDRESS.fullmatch(_unquote(text))
     return address["address"].lower() if address and _is_host(address["address"]) else None
 
 
 def _is_host(text: str) -> bool:
-    """Tell whether a host and port are possible: the port is in range, and a numeric host is a valid IPv4 address."""
+    """Return whether a host and port are possible: the port is in range, and a numeric host is a valid IPv4 address."""
     host, _, port = text.partition(":")
     last = host.rpartition(".")[2]
     parts = host.split(".")
@@ -98,23 +98,23 @@ _MAX_PORT: Final = 65_535
 
 
 def _server(text: str) -> str | None:
-    server = _unquoted(text)
+    server = _unquote(text)
     return server if _SERVER.fullmatch(server) else None
 
 
 def _tool(text: str) -> str | None:
-    tool = _unquoted(text)
+    tool = _unquote(text)
     sentence = not _is_quoted(text) and _SENTENCE.search(tool)
     return None if sentence or not _TOOL.fullmatch(tool) else tool
 
 
 def _machine_name(text: str) -> str | None:
-    name = _unquoted(text)
+    name = _unquote(text)
     known = _MACHINE_NAME if not _is_quoted(text) else _QUOTED_NAME
     return None if name == "*" or not known.fullmatch(name) else name
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     """Return a value without the backticks or quotes around it."""
     return text[1:-1] if _is_quoted(text) else text
 

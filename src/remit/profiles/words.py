@@ -1,6 +1,6 @@
 """Describes a mission in plain words.
 
-Keeps this invariant: it does not promise more than is enforced. Calls are judged by what they are known to do, not by
+Invariant: it does not promise more than is enforced. Calls are judged by what they are known to do, not by
 what code does that they run.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 
 from remit.claims.mission import EVERYTHING, MACHINE_KINDS, Mission, literal_path
 from remit.claims.types import SideEffectClass
-from remit.profiles.phrases import KnownPhrase, known_phrases
+from remit.profiles.phrases import KnownPhrase, load_phrases
 from remit.profiles.values import server_entries
 
 __all__ = ["describe_mission", "lasting"]
@@ -31,12 +31,12 @@ def describe_mission(mission: Mission) -> list[str]:
     """Describe a mission, one sentence per line."""
     return [
         f"It is asked to: {mission.mission}",
-        *_allowed(mission),
+        *_describe_allowed(mission),
         *_forbidden(mission),
         *_places(mission),
         *_effects(mission),
-        *_unbounded(mission),
-        f"It may make {_counted(mission.max_tool_calls, 'tool call')} in {lasting(mission.max_duration_s)}.",
+        *_warn_unbounded(mission),
+        f"It may make {_format_count(mission.max_tool_calls, 'tool call')} in {lasting(mission.max_duration_s)}.",
         "Everything else is denied.",
     ]
 
@@ -44,19 +44,19 @@ def describe_mission(mission: Mission) -> list[str]:
 def lasting(seconds: int) -> str:
     """Return a duration in the largest unit that expresses it exactly."""
     size, unit = next((size, unit) for size, unit in _UNITS if seconds % size == 0)
-    return _counted(seconds // size, unit)
+    return _format_count(seconds // size, unit)
 
 
-def _counted(number: int, thing: str) -> str:
+def _format_count(number: int, thing: str) -> str:
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
-def _allowed(mission: Mission) -> Iterator[str]:
+def _describe_allowed(mission: Mission) -> Iterator[str]:
     entries = mission.allowed_tools
     if not entries:
         yield "It may use no tool."
     scoped = {*entries, *mission.resource_scope}
-    known = (known for known in known_phrases().values() if not known.unallowable)
+    known = (known for known in load_phrases().values() if not known.unallowable)
     whole = _whole(scoped, {one: frozenset((*one.allowed_entries, *one.scope)) for one in known})
     yield from (f"It may {one.does}." for one in whole)
     yield from _by_name(_rest(entries, (one.allowed_entries for one in whole)), "may")
@@ -64,7 +64,7 @@ def _allowed(mission: Mission) -> Iterator[str]:
 
 def _forbidden(mission: Mission) -> Iterator[str]:
     entries = mission.forbidden_tools
-    known = (known for known in known_phrases().values() if not known.unblockable)
+    known = (known for known in load_phrases().values() if not known.unblockable)
     whole = _whole({*entries}, {one: frozenset(one.blocked_entries) for one in known})
     yield from (f"It may not {one.refuses or one.does}." for one in whole)
     yield from _by_name(_rest(entries, (one.blocked_entries for one in whole)), "may not")
@@ -92,10 +92,10 @@ def _by_name(entries: Sequence[str], verb: str) -> Iterator[str]:
         ("use: ", others),
     ):
         if named:
-            yield f"It {verb} {words}{_listed(named)}."
+            yield f"It {verb} {words}{_format_list(named)}."
 
 
-def _listed(names: Sequence[str]) -> str:
+def _format_list(names: Sequence[str]) -> str:
     more = len(names) - _MOST
     return ", ".join(names[:_MOST]) + (f" and {more} more" if more > 0 else "")
 
@@ -107,10 +107,10 @@ def _places(mission: Mission) -> Iterator[str]:
     machine = [entry for entry in mission.resource_scope if entry.partition("://")[0] in MACHINE_KINDS]
     hosts = [entry for entry in mission.resource_scope if "://" in entry and entry not in machine]
     paths = list(_folders(entry for entry in mission.resource_scope if "://" not in entry))
-    yield f"It may use: {_listed(paths)}, and everything in it." if paths else "It may use no file."
-    yield f"It may reach: {_listed(hosts)}." if hosts else "It may reach no host."
+    yield f"It may use: {_format_list(paths)}, and everything in it." if paths else "It may use no file."
+    yield f"It may reach: {_format_list(hosts)}." if hosts else "It may reach no host."
     if machine:
-        yield f"It may use and change: {_listed(machine)}."
+        yield f"It may use and change: {_format_list(machine)}."
 
 
 def _folders(entries: Iterable[str]) -> Iterator[str]:
@@ -128,10 +128,10 @@ def _effects(mission: Mission) -> Iterator[str]:
             yield f"{words} {', '.join(sides)}."
 
 
-def _unbounded(mission: Mission) -> Iterator[str]:
+def _warn_unbounded(mission: Mission) -> Iterator[str]:
     """Yield a warning if a command may run code, which is the side effect “change other things”."""
-    looking = known_phrases()["look-with-commands"].allowed_entries
-    shells = known_phrases()["run-commands"].tools
+    looking = load_phrases()["look-with-commands"].allowed_entries
+    shells = load_phrases()["run-commands"].tools
     runs = any(
         _PROGRAM.fullmatch(entry) or any(fnmatchcase(tool, entry) for tool in shells)
         for entry in mission.allowed_tools

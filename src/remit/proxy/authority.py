@@ -106,7 +106,7 @@ def server_identity(home: Home, names: Sequence[str], now: datetime) -> Identity
         key = _open_leaf_key(folder)
         if not _is_current(_read_or_empty(folder, _LEAF), authority, key, wanted, now):
             leaf = _issue(authority, key, "Remit proxy", names=wanted, now=now, lifetime=_LEAF_LIFETIME)
-            folder.replace(_LEAF, _pem_of(leaf))
+            folder.replace(_LEAF, _encode_pem(leaf))
         return Identity(folder.path_of(_LEAF), folder.path_of(_LEAF_KEY), folder.path_of(_SERVERS.cert))
 
 
@@ -121,7 +121,7 @@ def issue_client(home: Home, name: str, now: datetime, *, lifetime: timedelta = 
         path = folder.path_of(_CLIENTS.cert)
     key = _new_key()
     cert = _issue(authority, key, name, now=now, lifetime=lifetime)
-    return ClientIdentity(_pem_of(cert), _pem_of_key(key), path)
+    return ClientIdentity(_encode_pem(cert), _pem_of_key(key), path)
 
 
 def check_authorities(home: Home, now: datetime) -> None:
@@ -135,7 +135,7 @@ def check_authorities(home: Home, now: datetime) -> None:
 
 
 def is_for_clients(der: bytes, now: datetime) -> bool:
-    """Tell whether a certificate has the extended key usage for clients, and has not expired.
+    """Return whether a certificate has the extended key usage for clients, and has not expired.
 
     A certificate without extended key usage is refused.
     """
@@ -148,7 +148,7 @@ def is_for_clients(der: bytes, now: datetime) -> bool:
 
 
 def is_strict_authority(pem: bytes) -> bool:
-    """Tell whether all certificates in a file have the extensions that RFC 5280, 4.2.1, requires of an authority."""
+    """Return whether all certificates in a file have the extensions that RFC 5280, 4.2.1, requires of an authority."""
     try:
         return all(map(_is_strict, x509.load_pem_x509_certificates(pem)))
     except _UNREADABLE:
@@ -189,7 +189,7 @@ def _open_authority(folder: Home, kind: _Kind, now: datetime) -> _Authority:
     pem = folder.read(kind.cert, max_bytes=_MAX_BYTES)
     key = _open_authority_key(folder, kind, is_trusted=pem is not None)
     if pem is None:
-        pem = _pem_of(_self_signed(kind, key, now))
+        pem = _encode_pem(_sign_authority(kind, key, now))
         folder.replace(kind.cert, pem)
     cert = _parse(pem)
     if cert is None or cert.public_key() != key.public_key():
@@ -251,7 +251,7 @@ def _is_current(
     return set(names) == set(wanted) and cert.not_valid_before_utc <= now <= cert.not_valid_after_utc - _RENEW_BEFORE
 
 
-def _self_signed(kind: _Kind, key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
+def _sign_authority(kind: _Kind, key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     # Derived from the key, so that a certificate that is made again from it has the same name.
     name = _common_name(f"{kind.subject} {identifier.digest.hex()[:8]}")
@@ -332,7 +332,7 @@ def _parse_key(pem: bytes) -> ec.EllipticCurvePrivateKey | None:
     return key if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1) else None
 
 
-def _pem_of(cert: x509.Certificate) -> bytes:
+def _encode_pem(cert: x509.Certificate) -> bytes:
     return cert.public_bytes(serialization.Encoding.PEM)
 
 

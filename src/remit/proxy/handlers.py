@@ -41,7 +41,7 @@ from remit.schemas.proxy import (
     StartRequest,
 )
 from remit.schemas.shared import HealthAnswer, KeysAnswer
-from remit.server.routes import Decision, Request
+from remit.server.routes import Request, SessionDecision
 from remit.version import __version__
 
 __all__ = ["ProxyHandlers"]
@@ -99,7 +99,7 @@ class ProxyHandlers:
             answer = await self._governor.arun(RequireHolder(case, session_id, request.holder))
         except TokenError as error:
             raise _corrupt_session() from error
-        request.decision = Decision(session_id, answer)
+        request.decision = SessionDecision(session_id, answer)
         receipt = answer.receipt
         outcome = describe_outcome(receipt.claims, answer.refusal)
         return EvaluateAnswer(

@@ -14,11 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from remit.claims.canonical import sha256_base64url
 from remit.errors import CertificateUnusable, quote
 from remit.proxy.authority import is_for_clients, is_strict_authority
 
-__all__ = ["CertificateFiles", "server_context", "thumbprint_of"]
+__all__ = ["CertificateFiles", "server_context"]
 
 _CERT: Final = "the certificate"
 _KEY: Final = "the key"
@@ -71,11 +70,6 @@ def server_context(cert: str, key: str, client_ca: str | None = None) -> ssl.SSL
     if client_ca is not None:
         _require_client_certificate(context, client_ca)
     return context
-
-
-def thumbprint_of(der: bytes) -> str:
-    """Return the thumbprint that binds a passport to a certificate (RFC 8705, `x5t#S256`)."""
-    return sha256_base64url(der)
 
 
 def _load_chain(context: ssl.SSLContext, cert: str, key: str) -> None:

@@ -15,7 +15,7 @@ from remit.claims.receipt import ActionClass, Verdict
 from remit.claims.types import Count, DateTime, matches
 from remit.errors import FieldInvalid
 from remit.schemas.proxy import Decision
-from remit.schemas.shared import Answer, Request
+from remit.schemas.shared import Answer, RequestBody
 
 __all__ = [
     "MAX_BODY_BYTES",
@@ -68,7 +68,7 @@ _Raw: TypeAlias = Annotated[
 ]
 
 
-class _Report(Request, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class _Report(RequestBody, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A JSON object from an adapter. Unknown members are ignored; null means absent."""
 
 
@@ -91,7 +91,7 @@ class SessionInfo(_Report, frozen=True, kw_only=True):
     id: Annotated[_Short | None, Meta(description="The id that the adapter uses.")] = None
 
 
-class RequestedMission(Request, frozen=True, kw_only=True):
+class RequestedMission(RequestBody, frozen=True, kw_only=True):
     """The mission of a new session. Members that are left out have the defaults of an observer."""
 
     agent_id: Annotated[AgentId | None, Meta(description="The id of the agent.")] = None

@@ -10,7 +10,7 @@ from remit.claims.passport import Confirmation
 from remit.claims.receipt import Digest, PublicDenialReason, Verdict
 from remit.claims.types import Count, DateTime, IdString, SideEffectClass
 from remit.errors import FieldInvalid
-from remit.schemas.shared import Answer, Request
+from remit.schemas.shared import Answer, RequestBody
 
 __all__ = [
     "MAX_ID",
@@ -93,7 +93,7 @@ _Ended: TypeAlias = Annotated[DateTime | None, Meta(description="When it ended; 
 Budget: TypeAlias = Annotated[dict[str, Count], Meta(description="The remaining budget: tool_calls and duration_s.")]
 
 
-class StartRequest(Request, frozen=True, kw_only=True):
+class StartRequest(RequestBody, frozen=True, kw_only=True):
     """Start a session. The same passport always gets the same session."""
 
     token: Annotated[str, Meta(min_length=1, max_length=MAX_TOKEN, description="The passport.")]
@@ -121,7 +121,7 @@ class StartAnswer(Answer, frozen=True, kw_only=True):
     budget_remaining: Budget
 
 
-class EvaluateRequest(Request, frozen=True, kw_only=True):
+class EvaluateRequest(RequestBody, frozen=True, kw_only=True):
     """A tool call that an agent is about to make."""
 
     session_id: _OfSession
@@ -149,7 +149,7 @@ class EvaluateAnswer(Answer, frozen=True, kw_only=True):
     remedy: Annotated[str, Meta(description="The smallest change that would permit the call.")] | UnsetType = UNSET
 
 
-class ResultRequest(Request, frozen=True, kw_only=True):
+class ResultRequest(RequestBody, frozen=True, kw_only=True):
     """The outcome of a call, as a digest and never the outcome itself."""
 
     session_id: _OfSession
@@ -177,7 +177,7 @@ class ResultAnswer(Answer, frozen=True, kw_only=True):
     repeated: _Repeated
 
 
-class EndRequest(Request, frozen=True, kw_only=True):
+class EndRequest(RequestBody, frozen=True, kw_only=True):
     """End a session and its delegates."""
 
     session_id: _OfSession
@@ -196,7 +196,7 @@ class SessionAnswer(Answer, frozen=True, kw_only=True):
     budget_remaining: Budget
 
 
-class AttestRequest(Request, frozen=True, kw_only=True):
+class AttestRequest(RequestBody, frozen=True, kw_only=True):
     """Attest a session, and optionally end it first."""
 
     end: Annotated[bool, Meta(description="End it first.")] = False
@@ -217,7 +217,7 @@ class AttestAnswer(Answer, frozen=True, kw_only=True):
     fault: Annotated[str, Meta(description="How the chain breaks. Absent if it does not.")] | UnsetType = UNSET
 
 
-class DelegateRequest(Request, frozen=True, kw_only=True):
+class DelegateRequest(RequestBody, frozen=True, kw_only=True):
     """Issue a narrower passport for a delegate; its calls are reserved from the session's budget."""
 
     session_id: _OfSession
@@ -245,7 +245,7 @@ class DelegateAnswer(Answer, frozen=True, kw_only=True):
     public_denial_reason: _Denial | UnsetType = UNSET
 
 
-class RevokeRequest(Request, frozen=True, kw_only=True):
+class RevokeRequest(RequestBody, frozen=True, kw_only=True):
     """Revoke a passport, used or not; or a session; with `lineage`, its whole lineage."""
 
     rules: ClassVar[dict[str, Any]] = {
@@ -288,7 +288,7 @@ class RevokeAnswer(Answer, frozen=True, kw_only=True):
     session: Annotated[SessionAnswer | None, Meta(description="The state of the session; null if there is none.")]
 
 
-class KillSwitchRequest(Request, frozen=True, kw_only=True):
+class KillSwitchRequest(RequestBody, frozen=True, kw_only=True):
     """Revoke every session and refuse new ones, or allow new ones again."""
 
     on: Annotated[bool, Meta(description="Whether the kill switch is on.")]

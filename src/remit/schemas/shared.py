@@ -10,10 +10,10 @@ from msgspec import Meta, Struct
 
 from remit.claims.types import Claims
 
-__all__ = ["Answer", "ErrorAnswer", "HealthAnswer", "KeysAnswer", "Request"]
+__all__ = ["Answer", "ErrorAnswer", "HealthAnswer", "KeysAnswer", "RequestBody"]
 
 
-class Request(Claims, frozen=True, kw_only=True):
+class RequestBody(Claims, frozen=True, kw_only=True):
     """A JSON object with a fixed set of members; `rules` is JSON Schema for constraints across members."""
 
     rules: ClassVar[dict[str, Any]] = {}

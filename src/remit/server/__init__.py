@@ -1,1 +1,1 @@
-"""What the services share: one strict HTTP server, its guards, and what it tells those who run it."""
+"""The HTTP server that the services share: connections, authorization, limits and telemetry."""

@@ -1,9 +1,9 @@
 """The HTTP application of a service: checks each request, calls its handler, and sends the response.
 
 The checks are in this order: host, token, origin, route, body. Invariants: the host is checked before anything else,
-and a body is read only after the request was authorized. Without a token, a client cannot tell which paths exist. Every
-response has a request id. The message of an unexpected error is not sent. A response that was cut off is recognized as
-incomplete.
+and a body is read only after the request was authorized. Without a token, a client cannot detect which paths exist.
+Every response has a request id. The message of an unexpected error is not sent. A response that was cut off is
+recognized as incomplete.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from remit.server.headers import HeaderList, Headers, accepts_gzip, could_be_cro
 from remit.server.hosts import is_loopback_host
 from remit.server.query import parse_query
 from remit.server.routes import BytesResponse, Found, Request, Route, Router, StreamedResponse
-from remit.server.statuses import error_body, headers_for, status_of
+from remit.server.statuses import error_body, get_status, headers_for
 from remit.server.streaming import Stream
 from remit.server.telemetry import OTHER, Telemetry
 
@@ -160,9 +160,9 @@ class Application:
                     response = _Response(200, [_JSON], json.encode(answer))
                     stages["answer"] = time.perf_counter() - decided
                 elif isinstance(answer, BytesResponse):
-                    response = _response_of(answer, answer.content)
+                    response = _build_response(answer, answer.content)
                 else:
-                    response = _response_of(answer, await self._begin_stream(exchange, answer))
+                    response = _build_response(answer, await self._begin_stream(exchange, answer))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets a response
             failure = error
             response = _error_response(route, request, error)
@@ -309,10 +309,10 @@ def _check_chunks(exchange: Exchange) -> None:
 def _error_response(route: Route | None, request: Request, error: Exception) -> _Response:
     """Return the response for an error: by its status, or by `on_error` of the route."""
     if route is None or route.on_error is None or isinstance(error, OriginRefused):
-        return _Response(status_of(error).status, [_JSON, *headers_for(error)], error_body(error))
+        return _Response(get_status(error).status, [_JSON, *headers_for(error)], error_body(error))
     answer = route.on_error(request, error)
-    return _response_of(answer, answer.content)
+    return _build_response(answer, answer.content)
 
 
-def _response_of(answer: BytesResponse | StreamedResponse, content: bytes | Stream) -> _Response:
+def _build_response(answer: BytesResponse | StreamedResponse, content: bytes | Stream) -> _Response:
     return _Response(200, [(b"content-type", answer.media_type.encode("ascii")), *answer.headers], content)

@@ -81,9 +81,9 @@ class TokenSet:
         self._digests = tuple(_digest(token) for token in tokens)
 
     def matches(self, presented: str) -> bool:
-        """Tell whether this is one of the tokens. The empty string never is."""
+        """Return whether this is one of the tokens. The empty string never is."""
         digest = _digest(presented)
-        # All are compared, so that the time does not tell which one came close.
+        # All are compared, so that the time does not reveal which one came close.
         return bool(sum([hmac.compare_digest(digest, right) for right in self._digests])) and presented != ""
 
 
@@ -128,7 +128,7 @@ class TokenAuthenticator:
             return
         if credentials.token:
             self._limiter.count(peer)
-        # The same message for every kind of access: it must not tell which kinds there are.
+        # The same message for every kind of access: it must not reveal which kinds there are.
         raise TokenRequired("a token with access is required, as `Authorization: Bearer TOKEN`")
 
 
@@ -213,14 +213,14 @@ class BrowserPolicy(NamedTuple):
         )
 
     def allows(self, method: str, sent: Headers) -> bool:
-        """Tell whether a request is safe, or comes from an allowed origin, or from no page of another origin."""
+        """Return whether a request is safe, or comes from an allowed origin, or from no page of another origin."""
         if self.origins is None or method in _SAFE_METHODS:
             return True
         origin = sent.get(b"origin")
         return is_same_origin(sent) if origin is None else self.origins(origin)
 
     def is_preflight(self, method: str, sent: Headers) -> bool:
-        """Tell whether this is a CORS preflight request from an allowed origin."""
+        """Return whether this is a CORS preflight request from an allowed origin."""
         return (
             method == "OPTIONS"
             and self.origins is not None
@@ -245,7 +245,7 @@ class BrowserPolicy(NamedTuple):
 
 
 def is_local_origin(origin: bytes) -> bool:
-    """Tell whether an origin is a browser extension, or a loopback host over plain HTTP.
+    """Return whether an origin is a browser extension, or a loopback host over plain HTTP.
 
     Nothing is trimmed, decoded or lowercased. `null`, and loopback hosts over HTTPS, are refused.
     """

@@ -40,7 +40,7 @@ from remit.errors import (
 )
 from remit.server.headers import HeaderList, Headers, join_repeated
 from remit.server.limits import ConnectionLimiter, Limits
-from remit.server.statuses import error_body, headers_for, status_of
+from remit.server.statuses import error_body, get_status, headers_for
 
 __all__ = ["Connection", "Exchange", "Handler", "ServerState"]
 
@@ -125,7 +125,7 @@ class Exchange:
 
     @property
     def is_closing(self) -> bool:
-        """Tell whether more data could not be sent."""
+        """Return whether more data could not be sent."""
         return self.is_gone or self.connection.transport.is_closing()
 
     async def read_body(self, most: int) -> bytes | None:
@@ -257,28 +257,28 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether a request was read in full, has no response yet, and its client reads."""
+        """Return whether a request was read in full, has no response yet, and its client reads."""
         return self._owes_response and not self._lingers and not self.is_stalled
 
     @property
     def is_stalled(self) -> bool:
-        """Tell whether the client does not read what was sent to it."""
+        """Return whether the client does not read what was sent to it."""
         return bool(self.unsent_since) and self._loop.time() - self.unsent_since > self._limits.stalled_s
 
     @property
     def is_connected(self) -> bool:
-        """Tell whether `connection_made` was called: the TLS handshake is done, and requests may have been read."""
+        """Return whether `connection_made` was called: the TLS handshake is done, and requests may have been read."""
         return self._is_connected
 
     @property
     def _owes_response(self) -> bool:
-        """Tell whether a request was read in full and has no response yet."""
+        """Return whether a request was read in full and has no response yet."""
         return bool(self._exchanges) and self._exchanges[0].is_read
 
     # Lifecycle.
 
     def admit(self) -> bool:
-        """Count the connection against the limits; tell whether there was room, or another one was closed for it."""
+        """Count the connection against the limits; return whether there was room, or another one was closed for it."""
         self._is_admitted = self._state.limiter.admit(self)
         return self._is_admitted
 
@@ -638,7 +638,7 @@ class Connection(asyncio.Protocol):
             (b"x-request-id", request_id.encode("ascii")),
             *headers_for(error),
         ]
-        self.transport.write(self.head(status_of(error).status, headers, close=True) + body)
+        self.transport.write(self.head(get_status(error).status, headers, close=True) + body)
         self._linger()
 
     def _give_up(self) -> None:

@@ -55,12 +55,12 @@ def cookie(sent: Headers, name: bytes) -> str:
 
 
 def is_same_origin(sent: Headers) -> bool:
-    """Tell whether `Sec-Fetch-Site` says that no page of another origin has made this request, or is missing."""
+    """Return whether `Sec-Fetch-Site` excludes a page of another origin, or is missing."""
     return sent.get(b"sec-fetch-site", b"") in _SAME_ORIGIN
 
 
 def could_be_cross_origin(sent: Headers) -> bool:
-    """Tell whether a page of another origin could have sent this request without a preflight."""
+    """Return whether a page of another origin could have sent this request without a preflight."""
     return bool(sent.get(b"content-type") or sent.get(b"origin")) or not is_same_origin(sent)
 
 
@@ -79,7 +79,7 @@ def media_type_error(sent: Headers, *, any_type: bool) -> str:
 
 
 def accepts_gzip(sent: Headers) -> bool:
-    """Tell whether the client accepts gzip and does not prefer identity (RFC 9110, section 12.5.3)."""
+    """Return whether the client accepts gzip and does not prefer identity (RFC 9110, section 12.5.3)."""
     qualities = dict(_qualities(sent.get(b"accept-encoding", b"")))
     others = qualities.get(b"*", 0.0)
     gzip = max((qualities[name] for name in _GZIP if name in qualities), default=others)

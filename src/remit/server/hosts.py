@@ -32,7 +32,7 @@ _NAME: Final = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}")
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address or name can only be reached from this machine."""
+    """Return whether an address or name can only be reached from this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -40,7 +40,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Tell whether an address stands for all addresses of this machine, such as `0.0.0.0`."""
+    """Return whether an address means all addresses of this machine, such as `0.0.0.0`."""
     try:
         return ip_address(host).is_unspecified
     except ValueError:
@@ -53,7 +53,7 @@ def url_host(host: str) -> str:
 
 
 def is_loopback_host(value: bytes) -> bool:
-    """Tell whether a `Host`, in lower case, names this machine: a loopback name with any port or none.
+    """Return whether a `Host`, in lower case, names this machine: a loopback name with any port or none.
 
     Any port, because a tunnel or a container may map the port. Browsers do not let pages of other names send one.
     """

@@ -63,15 +63,15 @@ class Limited(Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether a request was read in full, has no response yet, and its client reads."""
+        """Return whether a request was read in full, has no response yet, and its client reads."""
 
     @property
     def is_stalled(self) -> bool:
-        """Tell whether the client does not read what was sent to it."""
+        """Return whether the client does not read what was sent to it."""
 
     @property
     def is_authenticated(self) -> bool:
-        """Tell whether a token of the client was accepted."""
+        """Return whether a token of the client was accepted."""
 
     def abort(self) -> None:
         """Close at once."""

@@ -20,7 +20,7 @@ MAX_QUEUED: Final = 2 * 1024 * 1024
 _FormatDropped: TypeAlias = Callable[[int], str]
 
 
-class _Line(NamedTuple):
+class _OutputLine(NamedTuple):
     stream: TextIO
     text: str
 
@@ -37,7 +37,7 @@ class LineWriter:
 
     def _reset(self) -> None:
         self._changed = Condition()
-        self._queue: deque[_Line] = deque()
+        self._queue: deque[_OutputLine] = deque()
         self._size = 0
         self._dropped = 0
         self._is_writing = False
@@ -49,7 +49,7 @@ class LineWriter:
             if self._size + len(text) > MAX_QUEUED:
                 self._dropped += 1
                 return
-            self._queue.append(_Line(stream, text))
+            self._queue.append(_OutputLine(stream, text))
             self._size += len(text)
             if self._writer is None:
                 self._writer = Thread(target=self._run, name="log", daemon=True)
@@ -57,7 +57,7 @@ class LineWriter:
             self._changed.notify_all()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until the queue is empty, for `timeout_s` at most; tell whether it is."""
+        """Wait until the queue is empty, for `timeout_s` at most; return whether it is."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._queue and not self._is_writing, timeout_s)
 
@@ -75,10 +75,10 @@ class LineWriter:
             with suppress(Exception):  # an error here could only be logged here
                 _write(line)
                 if dropped:
-                    _write(_Line(line.stream, self._format_dropped(dropped)))
+                    _write(_OutputLine(line.stream, self._format_dropped(dropped)))
 
 
-def _write(line: _Line) -> None:
+def _write(line: _OutputLine) -> None:
     """Write to the descriptor of the stream: its buffer has a lock, which others would wait for."""
     try:
         number = line.stream.fileno()

@@ -78,7 +78,7 @@ _PLAIN_NAMES: Final = frozenset(("key_id", "kid", "passport_id"))
 
 @lru_cache(maxsize=1_024)
 def _names_secret(name: str) -> bool:
-    """Tell whether values under this name are secret, by the name alone."""
+    """Return whether values under this name are secret, by the name alone."""
     plain = _WORDS.sub("_", name).lower()
     return plain not in _PLAIN_NAMES and _SECRET_NAME.search(plain) is not None
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from remit.claims.types import DATE_TIME
-from remit.schemas.shared import Answer, ErrorAnswer, Request
+from remit.schemas.shared import Answer, ErrorAnswer, RequestBody
 from remit.server.auth import Access
 from remit.server.routes import Route
 from remit.server.statuses import STATUSES
@@ -23,7 +23,7 @@ class Security(NamedTuple):
 
     # The OpenAPI objects by name.
     schemes: Mapping[str, Mapping[str, str]]
-    # The schemes that give each kind of access, each by itself; an empty name means that none is required.
+    # The schemes that give each kind of access, each sufficient alone; an empty name means that none is required.
     schemes_by_access: Mapping[Access, tuple[str, ...]]
 
 
@@ -173,7 +173,7 @@ def _error(status: int, reference: str) -> dict[str, Any]:
 def _schema(kind: type | None, schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a type, with constraints that msgspec does not express."""
     described: dict[str, Any] = _plain(schema)
-    if kind is not None and issubclass(kind, Request):
+    if kind is not None and issubclass(kind, RequestBody):
         return described | kind.rules
     if kind is not None and issubclass(kind, Answer):
         # Members with a default are always written; only members that are UNSET are left out.

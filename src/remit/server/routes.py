@@ -18,12 +18,12 @@ from remit.server.headers import Headers
 __all__ = [
     "BytesResponse",
     "Choice",
-    "Decision",
     "ErrorHandler",
     "Found",
     "Request",
     "Route",
     "Router",
+    "SessionDecision",
     "StreamedResponse",
 ]
 
@@ -31,7 +31,7 @@ _NO_PARAMETERS: Final[Mapping[str, str]] = {}
 _NO_HEADERS: Final[Headers] = {}
 
 
-class Decision(NamedTuple):
+class SessionDecision(NamedTuple):
     """The decision on a call or an event of a session."""
 
     session_id: str
@@ -54,7 +54,7 @@ class Request(Struct):
     # The body, not decoded.
     data: bytes = b""
     # Set by the handler.
-    decision: Decision | None = None
+    decision: SessionDecision | None = None
     chain_is_broken: bool = False
 
 
@@ -150,7 +150,7 @@ class Router:
         if methods is not None:
             found = methods.get(wanted)
             if found is None:
-                raise MethodRefused(_allowed(methods))
+                raise MethodRefused(_format_allowed(methods))
             return found
         return self._find_by_parts(wanted, path.split("/"))
 
@@ -159,7 +159,7 @@ class Router:
             parameters = _match(pattern, parts)
             if parameters is not None:
                 if method not in methods:
-                    raise MethodRefused(_allowed(methods))
+                    raise MethodRefused(_format_allowed(methods))
                 return Found(methods[method], parameters)
         raise RouteNotFound("there is nothing at this path")
 
@@ -177,5 +177,5 @@ def _match(pattern: tuple[str, ...], parts: list[str]) -> Mapping[str, str] | No
     return parameters
 
 
-def _allowed(methods: Mapping[str, object]) -> str:
+def _format_allowed(methods: Mapping[str, object]) -> str:
     return ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])

@@ -189,7 +189,7 @@ class Server:
         await self._drain(self._acceptor)
 
     def stop(self) -> None:
-        """Tell the server to stop; `run` returns when it has."""
+        """Stop the server; `run` returns when it has stopped."""
         self._stopping.set()
 
     def _reload_soon(self) -> None:

@@ -52,7 +52,7 @@ from remit.errors import (
 )
 from remit.schemas.shared import ErrorAnswer
 
-__all__ = ["INTERNAL", "STATUSES", "Status", "error_body", "headers_for", "status_of"]
+__all__ = ["INTERNAL", "STATUSES", "Status", "error_body", "get_status", "headers_for"]
 
 
 class Status(NamedTuple):
@@ -111,14 +111,14 @@ _Headers: TypeAlias = list[tuple[bytes, bytes]]
 _RETRY: Final[_Headers] = [(b"retry-after", b"1")]
 
 
-def status_of(error: BaseException) -> Status:
+def get_status(error: BaseException) -> Status:
     """Return the status of an error; `INTERNAL` if it is not a `RemitError`."""
     return next((STATUSES[base] for base in type(error).__mro__ if base in STATUSES), INTERNAL)
 
 
 def error_body(error: BaseException) -> bytes:
     """Return the body of an error response."""
-    code = status_of(error).error_code
+    code = get_status(error).error_code
     message = (
         "internal error; the log of the service has details under this request id"
         if code == INTERNAL.error_code
@@ -133,4 +133,4 @@ def headers_for(error: BaseException) -> _Headers:
         return [(b"allow", error.allowed.encode("ascii"))]
     if isinstance(error, HubTokenRequired | TokenRequired):
         return [(b"www-authenticate", b"Bearer")]
-    return _RETRY if status_of(error).status in (429, 503) else []
+    return _RETRY if get_status(error).status in (429, 503) else []

@@ -41,7 +41,7 @@ class Stream:
         return [(b"content-encoding", b"gzip")] if self._compressor else []
 
     async def advance(self) -> None:
-        """Read the next piece into `piece`. It may be empty. `is_over` tells whether it is the last one."""
+        """Read the next piece into `piece`. It may be empty. `is_over`: whether it is the last one."""
         await asyncio.get_running_loop().run_in_executor(self._threads, self._read_piece)
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class Stream:
             self.piece, self.is_over = data, is_last
 
     def _join_parts(self) -> tuple[bytes, bool]:
-        """Join parts up to the size of a piece; tell whether they were the last."""
+        """Join parts up to the size of a piece; return whether they were the last."""
         joined, size = [], 0
         for part in self._parts:
             joined.append(part)

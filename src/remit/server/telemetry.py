@@ -36,7 +36,7 @@ from remit.ledger.commit import MAX_GROUP, CommitObserver
 from remit.ledger.transaction import Store
 from remit.server.log import LEVELS, logger
 from remit.server.routes import Request
-from remit.server.statuses import INTERNAL, status_of
+from remit.server.statuses import INTERNAL, get_status
 from remit.version import __version__
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ class LineLimiter:
         self.count = 0
 
     def allows(self) -> bool:
-        """Count a line, and tell whether it may be written."""
+        """Count a line, and return whether it may be written."""
         self.count += 1
         return self.count <= self._most
 
@@ -328,7 +328,7 @@ class Telemetry:
         self._metrics.refused(error.code)
         self._log_left_out()
         if self._refusals.allows():
-            self._log.info("turned_away", status=status_of(error).status, request_id=request_id, code=error.code)
+            self._log.info("turned_away", status=get_status(error).status, request_id=request_id, code=error.code)
 
     def log_event(self, event: str, error: BaseException | None) -> None:
         """Log an event of the service itself, such as a reload."""

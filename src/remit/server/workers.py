@@ -54,7 +54,7 @@ class _Worker:
         self.messages.close()
 
     def failed_to_start(self) -> bool:
-        """Tell whether it died before it was ready, or soon after its start."""
+        """Return whether it died before it was ready, or soon after its start."""
         return not self.is_ready or time.monotonic() - self.begun < _YOUNG_S
 
 

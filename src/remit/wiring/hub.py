@@ -16,7 +16,7 @@ from remit.assistants.routes import hook_routes
 from remit.config import CONFIG_FILE, assistant_config_folder, ensure_token, load_settings, user_shell
 from remit.errors import FieldInvalid, RemitError
 from remit.governor.verification import VerificationState, VerifierSupervisor
-from remit.hub.auth import HUB_BROWSER_POLICY, HubAuthenticator, shared_hook_token
+from remit.hub.auth import HUB_BROWSER_POLICY, HubAuthenticator
 from remit.hub.commit_failures import CommitFailureTracker
 from remit.hub.dashboard.handlers import DashboardHandlers
 from remit.hub.handlers import HubHandlers
@@ -28,6 +28,7 @@ from remit.ledger.home import Home, open_home
 from remit.schemas.hub import MAX_BODY_BYTES
 from remit.server.application import Application
 from remit.server.auth import ReloadingAuthenticator
+from remit.server.hook_tokens import shared_hook_token
 from remit.server.hosts import allowed_hosts, is_loopback
 from remit.server.limits import Limits
 from remit.server.log import configure, hide
@@ -173,7 +174,7 @@ def _reload_token(authenticator: HubAuthenticator, home: Home) -> HubAuthenticat
 
 
 def _is_of_first_release(protections: Protections, name: str) -> bool:
-    """Tell whether a protection was written by the first release, whose hooks share one token."""
+    """Return whether a protection was written by the first release, whose hooks share one token."""
     protection = protections.get(name)
     return protection is not None and protection.generation == 0
 

@@ -13,7 +13,7 @@ from remit.governor.clock import Clock, SystemClock
 from remit.governor.context import Context, Keys
 from remit.governor.handshake import PolicySettings
 from remit.ledger.home import Home
-from remit.ledger.store import Reader
+from remit.ledger.store import LedgerReader
 from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
 from remit.policy.decide import DEADLINE_S, judge
@@ -50,7 +50,7 @@ def context_for(
     judging: PolicySettings,
     home: Home,
     keys: Keys,
-    reader: Reader,
+    reader: LedgerReader,
     *,
     beside: Callable[[], Sequence[OwnProcess]] = tuple,
 ) -> Context:
@@ -66,7 +66,13 @@ def context_for(
 
 
 def context_with(
-    reader: Reader, keys: Keys, files: Files, clock: Clock, *, judging: Sequence[Engine], observing: Sequence[Engine]
+    reader: LedgerReader,
+    keys: Keys,
+    files: Files,
+    clock: Clock,
+    *,
+    judging: Sequence[Engine],
+    observing: Sequence[Engine],
 ) -> Context:
     """Return the means with engines besides that of the passport: `judging` for calls, `observing` for events.
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from remit.claims.types import encode
 from remit.governor.verification import VerificationState
 from remit.ledger.home import open_home
-from remit.ledger.store import Reader
+from remit.ledger.store import LedgerReader
 from remit.server.routes import BytesResponse, Request, Route
 from remit.server.run_files import ServiceName, run_file
 from remit.server.telemetry import Metrics
@@ -57,7 +57,7 @@ def announce(
         yield announce_ready
 
 
-def set_ledger_gauges(metrics: Metrics, reader: Reader, verification: VerificationState) -> None:
+def set_ledger_gauges(metrics: Metrics, reader: LedgerReader, verification: VerificationState) -> None:
     """Read the gauges of the ledger from `reader` and `verification`."""
 
     def verified_at() -> float:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from remit.assistants.doctor.canary import BEFORE_CALL_EVENTS, CANARY_TOOL, answer_of, new_canary, send_canary
+from remit.assistants.doctor.canary import BEFORE_CALL_EVENTS, CANARY_TOOL, classify_answer, new_canary, send_canary
 from remit.assistants.doctor.settings import Hook
 from remit.assistants.registry import HOOK_ADAPTERS
 
@@ -73,7 +73,7 @@ def test_every_assistant_reads_its_canary_as_a_call(assistant: str) -> None:
 def test_a_refusal_in_the_words_of_each_assistant_is_one(assistant: str) -> None:
     canary = new_canary(assistant, "/work/project", "/home/me/.remit")
     body = json.dumps(HOOK_ADAPTERS[assistant].deny_response(canary.event, REFUSAL)).encode()
-    assert answer_of(body, canary, HOOK_ADAPTERS[assistant])[:2] == ("refused", RECEIPT)
+    assert classify_answer(body, canary, HOOK_ADAPTERS[assistant])[:2] == ("refused", RECEIPT)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_refusal_in_the_words_of_each_assistant_is_one(assistant: str) -> None
     ],
 )
 def test_what_is_not_just_a_refusal_is_none(body: bytes, answer: str) -> None:
-    assert answer_of(body, CANARY, ADAPTER).answer == answer
+    assert classify_answer(body, CANARY, ADAPTER).answer == answer
 
 
 def test_a_hook_over_http_is_asked_as_the_assistant_asks(server: HTTPServer, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from remit.assistants.doctor.variables import relevant_variables
+from remit.assistants.doctor.processes import relevant_variables
 
 PROXY = "http://someone:s3cret@proxy:3128"
 

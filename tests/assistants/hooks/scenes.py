@@ -11,8 +11,8 @@ from typing import Any, Final
 import jwt
 
 from remit.assistants.records import Protection, Protections
-from remit.hub.auth import hook_token
 from remit.ledger.home import open_home
+from remit.server.hook_tokens import hook_token
 from tests.hub.service import Hub, running
 from tests.proxy.service import Answer
 

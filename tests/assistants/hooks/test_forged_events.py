@@ -34,10 +34,11 @@ from remit.governor.delegate import Delegate
 from remit.governor.evaluate import Evaluate
 from remit.governor.sessions import GetSession, StartSession
 from remit.governor.statements import RecordStatement
-from remit.hub.auth import HUB_BROWSER_POLICY, HubAuthenticator, hook_token
+from remit.hub.auth import HUB_BROWSER_POLICY, HubAuthenticator
 from remit.ledger.home import open_home
 from remit.policy.call import ToolCall
 from remit.server.application import Application
+from remit.server.hook_tokens import hook_token
 from remit.wiring import Service, build_service
 from tests.assistants.hooks.scenes import protection
 from tests.server.asking import HOST, Asked, Witness

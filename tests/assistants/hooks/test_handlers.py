@@ -17,8 +17,8 @@ from remit.assistants.handlers import HookHandlers
 from remit.assistants.records import Protections
 from remit.cli import main
 from remit.errors import RateLimited
-from remit.hub.auth import hook_token, proof_key, shared_hook_token
 from remit.ledger.home import open_home
+from remit.server.hook_tokens import hook_token, proof_key, shared_hook_token
 from remit.server.routes import Request
 from tests.assistants.hooks.scenes import PROTECTION, Scene, deny_reason, protection, secret_of, staged
 from tests.hub.service import running

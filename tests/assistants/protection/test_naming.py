@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from remit.assistants.install.naming import protection_id, shared_protection_id
 from remit.assistants.install.plan import InstallTarget
+from remit.assistants.install.protect import find_shared_protection_id, protection_id
 from tests.assistants.protection.places import ID, added, entry, plan_of, wire
 
 
@@ -22,11 +22,11 @@ def test_the_same_place_has_the_same_id_and_no_other_has() -> None:
 def test_shared_settings_name_an_id_for_all(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     plan = plan_of(added(file, entry()))
-    assert shared_protection_id(plan) is None
+    assert find_shared_protection_id(plan) is None
     file.write_text(json.dumps([wire().shared_command()] * 2))
-    assert shared_protection_id(plan) == ID
+    assert find_shared_protection_id(plan) == ID
     # As the first release wrote it.
     file.write_text(f'["http://127.0.0.1:8765/v1/hooks/claude-code/{ID}"]' * 2)
-    assert shared_protection_id(plan) == ID
+    assert find_shared_protection_id(plan) == ID
     file.write_text(json.dumps([wire().shared_command(), wire("prot-ffffffffffff").shared_command()]))
-    assert shared_protection_id(plan) is None
+    assert find_shared_protection_id(plan) is None

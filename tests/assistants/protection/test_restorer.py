@@ -11,17 +11,13 @@ from typing import Any
 import pytest
 
 from remit.assistants.claude_code.settings import ClaudeCodePlanner
-from remit.assistants.install.acceptance import Reader, find_invalid
+from remit.assistants.install.acceptance import SettingsReader, find_invalid
 from remit.assistants.install.install import install
-from remit.assistants.install.plan import (
-    OwnFile,
-    Plan,
-    TomlBlock,
-)
+from remit.assistants.install.plan import OwnFile, Plan, TomlBlock
 from remit.assistants.monitor.fragments import find_fragment
 from remit.assistants.monitor.obstacles import files_to_watch, find_obstacle
 from remit.assistants.monitor.restorer import REPAIRS, WINDOW_S, Gap, SettingsRestorer
-from remit.assistants.monitor.retoken import replace_tokens
+from remit.assistants.monitor.token_rotation import replace_tokens
 from remit.assistants.records import Level, Protection, Protections
 from remit.assistants.registry import PLANNERS
 from remit.ledger.home import open_home
@@ -205,7 +201,7 @@ def test_a_value_for_which_the_whole_file_would_be_dropped_is_taken_out_and_the_
         True,
     )
     found = json.loads(scene.settings.read_bytes())
-    assert [*find_invalid(Reader("claude-code", "2.1.325"), found)] == []
+    assert [*find_invalid(SettingsReader("claude-code", "2.1.325"), found)] == []
     assert {event: groups for event, groups in found["hooks"].items() if groups} == before["hooks"]
     assert found["outputStyle"] == "short"
     (kept,) = gap.displaced

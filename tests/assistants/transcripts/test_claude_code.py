@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from remit.assistants.claude_code.transcript import ClaudeCodeTranscripts
-from remit.assistants.reconcile.calls import Call, arguments_digest
+from remit.assistants.reconcile.calls import TranscriptCall, arguments_digest
 from tests.assistants.transcripts.written import AT, SESSION, ClaudeTranscript
 
 READER = ClaudeCodeTranscripts("/work")
 
 
-def read(transcript: ClaudeTranscript, tmp_path: Path) -> dict[str, Call]:
+def read(transcript: ClaudeTranscript, tmp_path: Path) -> dict[str, TranscriptCall]:
     told = READER.read(transcript.write(tmp_path / f"{SESSION}.jsonl"))
     assert (told.bad_lines, told.cut, told.session) == (0, False, SESSION)
     return {call.id: call for call in told.calls}
@@ -21,7 +21,7 @@ def read(transcript: ClaudeTranscript, tmp_path: Path) -> dict[str, Call]:
 def test_a_call_is_told_with_its_tool_its_session_and_its_time(tmp_path: Path) -> None:
     transcript = ClaudeTranscript()
     transcript.runs("toolu_1", "mcp__demo__echo")
-    expected = Call("toolu_1", "mcp__demo__echo", SESSION, "", AT, "ran", "/work/project")
+    expected = TranscriptCall("toolu_1", "mcp__demo__echo", SESSION, "", AT, "ran", "/work/project")
     found = read(transcript, tmp_path)["toolu_1"]
     assert found[:7] == expected[:7]
     assert (found.hook_tool, found.hook_arguments) == ("mcp__demo__echo", arguments_digest({"command": "true"}))

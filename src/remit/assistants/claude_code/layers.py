@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from remit.assistants.claude_code.environment import check_environment
-from remit.assistants.install.reading import read_settings, shown_path
+from remit.assistants.install.files import shorten_path
+from remit.assistants.install.reading import read_settings
 from remit.assistants.records import Level
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
@@ -40,13 +41,13 @@ def find_obstacles(layers: Mapping[Level, Path], level: Level) -> tuple[str, ...
     `layers` are the settings files, lowest precedence first.
     """
     read = {layer: read_settings(path) for layer, path in layers.items() if layer != "managed"}
-    managed = _managed(layers["managed"])
+    managed = _read_managed(layers["managed"])
     if level != "managed" and any(one.get(_MANAGED_ONLY) is True for one in managed.values()):
         raise FieldInvalid(f"{_MANAGED_ONLY} is set for this machine: only managed hooks run", place="--settings")
     settings = {**{str(path): read[layer] for layer, path in layers.items() if layer in read}, **managed}
     _check_enabled(settings, level)
     for path, values in settings.items():
-        check_environment(values, shown_path(path), shared=level == "project")
+        check_environment(values, shorten_path(path), shared=level == "project")
     return _find_overrides(settings, str(layers[level]))
 
 
@@ -57,7 +58,7 @@ def _find_overrides(settings: Mapping[str, Mapping[str, JSON]], path: str) -> tu
     for required in _REQUIRED:
         values = [(one, value) for one in stronger for value in _values(settings[one], required.where)]
         if values and not required.is_valid(values[-1][1]):
-            name, shown = ".".join(required.where), shown_path(values[-1][0])
+            name, shown = ".".join(required.where), shorten_path(values[-1][0])
             warnings.append(f"{name} is not as it must be in {shown}, which counts more: {required.consequence}")
     return tuple(warnings)
 
@@ -77,10 +78,10 @@ def _check_enabled(settings: Mapping[str, Mapping[str, JSON]], level: Level) -> 
     switches = [(path, one[DISABLED]) for path, one in settings.items() if DISABLED in one]
     if level != "managed" and switches and switches[-1][1] is True:
         problem = f"{DISABLED} is true, so no hook would run: take it out first"
-        raise FieldInvalid(problem, place=shown_path(switches[-1][0]))
+        raise FieldInvalid(problem, place=shorten_path(switches[-1][0]))
 
 
-def _managed(ours: Path) -> dict[str, Mapping[str, JSON]]:
+def _read_managed(ours: Path) -> dict[str, Mapping[str, JSON]]:
     """Return the managed settings, lowest precedence first, including Remit's own file even if it does not exist."""
     folder = ours.parent
     try:

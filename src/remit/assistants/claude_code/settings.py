@@ -11,10 +11,11 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from remit.assistants.claude_code.layers import DISABLED, NO_SHELL_IN_SKILLS, find_obstacles
-from remit.assistants.install.acceptance import Reader, find_invalid, shown_where
+from remit.assistants.install.acceptance import SettingsReader, find_invalid, format_path
+from remit.assistants.install.files import shorten_path
 from remit.assistants.install.machine import PUBLIC, for_everyone
 from remit.assistants.install.plan import (
     Entry,
@@ -25,8 +26,9 @@ from remit.assistants.install.plan import (
     Member,
     OwnFile,
     Plan,
+    RegisteredEvent,
 )
-from remit.assistants.install.reading import read_settings, shown_path
+from remit.assistants.install.reading import read_settings
 from remit.assistants.records import Level
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
@@ -37,26 +39,16 @@ __all__ = ["BLOCKS_ON_FAILURE", "OLDEST_TESTED", "ClaudeCodePlanner", "parse_ver
 BLOCKS_ON_FAILURE: Final = (2, 1, 295)
 OLDEST_TESTED: Final = (2, 1, 197)
 _NUMBERS: Final = re.compile(r"\d+(?:\.\d+)+")
-
-
-class _Event(NamedTuple):
-    """A hook event. Events of tool calls are registered for all tools."""
-
-    name: str
-    timeout_s: int
-    is_tool_event: bool = False
-
-
 _BEFORE_CALL: Final = "PreToolUse"
 _EVENTS: Final = (
-    _Event(_BEFORE_CALL, 30, is_tool_event=True),
-    _Event("PostToolUse", 30, is_tool_event=True),
-    _Event("PostToolUseFailure", 30, is_tool_event=True),
-    _Event("SubagentStart", 30),
-    _Event("SubagentStop", 30),
-    _Event("SessionStart", 30),
+    RegisteredEvent(_BEFORE_CALL, 30, is_tool_event=True),
+    RegisteredEvent("PostToolUse", 30, is_tool_event=True),
+    RegisteredEvent("PostToolUseFailure", 30, is_tool_event=True),
+    RegisteredEvent("SubagentStart", 30),
+    RegisteredEvent("SubagentStop", 30),
+    RegisteredEvent("SessionStart", 30),
     # All hooks of this event together get 1.5 seconds, or the longest timeout among them.
-    _Event("SessionEnd", 5),
+    RegisteredEvent("SessionEnd", 5),
 )
 _FILES: Final[Mapping[Level, str]] = {
     "local": "settings.local.json",
@@ -101,8 +93,8 @@ class ClaudeCodePlanner:
             form="command",
             changes=_changes(target, wire),
             guards=_guards(target),
-            protected=_protected(target),
-            not_protected=_not_protected(target),
+            protected=_describe_protected(target),
+            not_protected=_describe_unprotected(target),
             steps=_steps(target),
             warnings=(*obstacles, *_warnings(target)),
         )
@@ -115,9 +107,9 @@ def _check_accepted(target: InstallTarget) -> None:
         return
     overwritten = {member.where[0] for member in _members(target)}
     settings = {name: value for name, value in read_settings(path).items() if name not in overwritten}
-    for where in find_invalid(Reader(ClaudeCodePlanner.name, target.version), settings):
+    for where in find_invalid(SettingsReader(ClaudeCodePlanner.name, target.version), settings):
         problem = "is not a value that Claude Code accepts, so it would ignore the whole file: correct it first"
-        raise FieldInvalid(problem, place=f"{shown_path(path)} {shown_where(where)}")
+        raise FieldInvalid(problem, place=f"{shorten_path(path)} {format_path(where)}")
 
 
 def parse_version(text: str) -> tuple[int, ...]:
@@ -136,7 +128,7 @@ def _changes(target: InstallTarget, wire: HookConnection) -> tuple[FileChange, .
         command = wire.shared_command() if target.level == "project" else wire.command()
         entries = tuple(Entry(("hooks", name), group) for name, group in _groups(command).items())
         return (JsonEdit(path, entries, PUBLIC if target.level == "project" else 0o600, _members(target)),)
-    moved, script = for_everyone(wire, _managed(target))
+    moved, script = for_everyone(wire, _managed_folder(target))
     groups: dict[str, JSON] = {name: [group] for name, group in _groups(moved.command()).items()}
     settings = {"allowManagedHooksOnly": True, NO_SHELL_IN_SKILLS: True, "hooks": groups}
     return (script, OwnFile(path, json.dumps(settings, indent=2) + "\n", PUBLIC))
@@ -156,11 +148,11 @@ def _groups(command: str) -> dict[str, JSON]:
     return {event.name: _group(event, command) for event in _EVENTS}
 
 
-def _group(event: _Event, command: str) -> JSON:
-    hook: dict[str, JSON] = {"type": "command", "command": command, "timeout": event.timeout_s}
+def _group(event: RegisteredEvent, command: str) -> JSON:
+    hook: dict[str, JSON] = {"type": "command", "command": command, "timeout": event.timeout}
     if event.name == _BEFORE_CALL:
         hook["onFailure"] = "block"
-    return {"matcher": "*", "hooks": [hook]} if event.is_tool_event else {"hooks": [hook]}
+    return event.group(hook)
 
 
 def _layers(target: InstallTarget) -> dict[Level, Path]:
@@ -170,14 +162,14 @@ def _layers(target: InstallTarget) -> dict[Level, Path]:
         layers |= {level: Path(target.folder, ".claude", _FILES[level]) for level in ("project", "local")}
     elif target.level in ("project", "local"):
         raise FieldInvalid("needs a folder: name it with --scope", place="--settings")
-    return layers | {"managed": _managed(target) / _FILES["managed"]}
+    return layers | {"managed": _managed_folder(target) / _FILES["managed"]}
 
 
 def _user(target: InstallTarget) -> Path:
     return Path(target.config or Path(target.user_home, ".claude"))
 
 
-def _managed(target: InstallTarget) -> Path:
+def _managed_folder(target: InstallTarget) -> Path:
     usual = "/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code"
     return Path(target.managed or usual)
 
@@ -187,10 +179,10 @@ def _guards(target: InstallTarget) -> tuple[str, ...]:
     own = tuple(str(_user(target) / name) for name in _GUARDED_NAMES)
     anywhere = ("**/.mcp.json", *(f"**/.claude/{name}" for name in _GUARDED_NAMES))
     here = () if target.folder is None else tuple(str(Path(target.folder, guard[3:])) for guard in anywhere)
-    return (*own, str(Path(target.user_home, ".claude.json")), str(_managed(target)), *here, *anywhere)
+    return (*own, str(Path(target.user_home, ".claude.json")), str(_managed_folder(target)), *here, *anywhere)
 
 
-def _protected(target: InstallTarget) -> tuple[str, ...]:
+def _describe_protected(target: InstallTarget) -> tuple[str, ...]:
     where = (
         f"Claude Code started in {target.folder}"
         if target.level in ("local", "project")
@@ -206,7 +198,7 @@ def _protected(target: InstallTarget) -> tuple[str, ...]:
     )
 
 
-def _not_protected(target: InstallTarget) -> tuple[str, ...]:
+def _describe_unprotected(target: InstallTarget) -> tuple[str, ...]:
     below = f"Claude Code started in another folder, or in one below: it does not read {_FILES[target.level]} from here"
     return (
         *((below,) if target.level in ("local", "project") else ()),

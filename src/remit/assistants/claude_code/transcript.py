@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from remit.assistants.reconcile.calls import (
-    Call,
     CallCollector,
     Outcome,
     Result,
     Transcript,
+    TranscriptCall,
     arguments_digest,
     clean_text,
     find_receipt_ids,
@@ -123,9 +123,9 @@ def _expand_home(path: str, home: str) -> str:
     return home + path[1:] if home and (path == "~" or path.startswith("~/")) else path
 
 
-def _call(line: Mapping[str, Any], name: str, tool: str) -> Call:
+def _call(line: Mapping[str, Any], name: str, tool: str) -> TranscriptCall:
     session, agent, at, cwd = (clean_text(line.get(member)) for member in ("sessionId", "agentId", "timestamp", "cwd"))
-    return Call(name, tool, session, agent, at, "pending", cwd)
+    return TranscriptCall(name, tool, session, agent, at, "pending", cwd)
 
 
 def _result(block: Mapping[str, Any], raw: object) -> Result:

@@ -9,9 +9,9 @@ import tomllib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from remit.assistants.install.advice import in_folder, not_protected, protected
+from remit.assistants.install.advice import describe_protected, describe_unprotected, in_folder
 from remit.assistants.install.machine import PUBLIC, for_everyone
 from remit.assistants.install.plan import (
     Entry,
@@ -20,6 +20,7 @@ from remit.assistants.install.plan import (
     InstallTarget,
     JsonEdit,
     Plan,
+    RegisteredEvent,
     TomlBlock,
 )
 from remit.assistants.install.tomltext import remove_blocks
@@ -33,24 +34,14 @@ __all__ = ["CodexPlanner"]
 _TERMINAL: Final = "unified_exec_tty"
 _HOOKS: Final = "hooks"
 _OFF: Final = f"[features]\n{_TERMINAL} = false\n"
-
-
-class _Event(NamedTuple):
-    """A hook event. Events of tool calls are registered for all tools."""
-
-    name: str
-    timeout_s: int
-    is_tool_event: bool = False
-
-
 _EVENTS: Final = (
-    _Event("PreToolUse", 30, is_tool_event=True),
-    _Event("PostToolUse", 30, is_tool_event=True),
-    _Event("SubagentStart", 30),
-    _Event("SubagentStop", 30),
-    _Event("SessionStart", 30),
+    RegisteredEvent("PreToolUse", 30, is_tool_event=True),
+    RegisteredEvent("PostToolUse", 30, is_tool_event=True),
+    RegisteredEvent("SubagentStart", 30),
+    RegisteredEvent("SubagentStop", 30),
+    RegisteredEvent("SessionStart", 30),
     # Codex limits the timeout of this event to this value, and warns about a longer one at every start.
-    _Event("SessionEnd", 3),
+    RegisteredEvent("SessionEnd", 3),
 )
 _WITHOUT_HOOKS: Final = "Searches of the web and pictures: the provider of the model makes them, and no hook is asked"
 _TURNED_OFF: Final = (
@@ -93,7 +84,7 @@ class CodexPlanner:
             form="command",
             changes=(JsonEdit(str(folder / "hooks.json"), entries), *turned_off),
             guards=_guards(target),
-            protected=protected(self.title, target),
+            protected=describe_protected(self.title, target),
             not_protected=self._not_protected(target, _MOVED.format(path=folder / "hooks.json")),
             steps=_steps(target),
             warnings=(_by_hand(settings),) if is_open else (),
@@ -108,13 +99,13 @@ class CodexPlanner:
             form="command",
             changes=(script, TomlBlock(str(folder / "requirements.toml"), "hooks", text, PUBLIC)),
             guards=_guards(target),
-            protected=protected(self.title, target),
+            protected=describe_protected(self.title, target),
             not_protected=self._not_protected(target),
         )
 
     def _not_protected(self, target: InstallTarget, *others: str) -> tuple[str, ...]:
         weaker = () if target.level == "managed" else (_TURNED_OFF, *others)
-        return not_protected(self.title, *((_BELOW,) if in_folder(target) else ()), *weaker, _WITHOUT_HOOKS)
+        return describe_unprotected(self.title, *((_BELOW,) if in_folder(target) else ()), *weaker, _WITHOUT_HOOKS)
 
 
 def _trust_hooks(target: InstallTarget, wire: HookConnection) -> tuple[FileChange, ...]:
@@ -124,9 +115,8 @@ def _trust_hooks(target: InstallTarget, wire: HookConnection) -> tuple[FileChang
     return (TomlBlock(str(_user(target) / "config.toml"), "trust", text),) if text else ()
 
 
-def _group(event: _Event, wire: HookConnection) -> JSON:
-    hook: JSON = {"type": "command", "command": wire.command(), "timeout": event.timeout_s}
-    return {"matcher": "*", "hooks": [hook]} if event.is_tool_event else {"hooks": [hook]}
+def _group(event: RegisteredEvent, wire: HookConnection) -> JSON:
+    return event.group({"type": "command", "command": wire.command(), "timeout": event.timeout})
 
 
 def _tables(wire: HookConnection) -> str:
@@ -134,7 +124,7 @@ def _tables(wire: HookConnection) -> str:
     lines = list[str]()
     for event in _EVENTS:
         lines += [f"[[hooks.{event.name}]]", *(['matcher = "*"'] if event.is_tool_event else [])]
-        lines += [f"[[hooks.{event.name}.hooks]]", 'type = "command"', f"timeout = {event.timeout_s}"]
+        lines += [f"[[hooks.{event.name}.hooks]]", 'type = "command"', f"timeout = {event.timeout}"]
         lines += [f"command = {json.dumps(wire.command())}", ""]
     return "\n".join(lines) + "\n"
 

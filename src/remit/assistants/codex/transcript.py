@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from remit.assistants.reconcile.calls import (
-    Call,
     CallCollector,
     Outcome,
     Result,
     Transcript,
+    TranscriptCall,
     arguments_digest,
     clean_text,
     find_receipt_ids,
@@ -89,17 +89,17 @@ def _session_ids(item: Mapping[str, Any]) -> dict[str, str]:
     return {name: clean_text(item[name]) for name in ("id", "session_id") if clean_text(item.get(name))}
 
 
-def _call(line: Mapping[str, Any], item: Mapping[str, Any], metadata: Mapping[str, str]) -> Call:
+def _call(line: Mapping[str, Any], item: Mapping[str, Any], metadata: Mapping[str, str]) -> TranscriptCall:
     tool = clean_text(item.get("name")) or clean_text(item.get("type"))
     at = clean_text(line.get("timestamp"))
     # A subagent has its own file; hooks receive its calls under the session that started it.
     own = metadata.get("id", "")
     session = metadata.get("session_id", own)
     agent = own if own != session else ""
-    return Call(clean_text(item.get("call_id")), tool, session, agent, at, "pending", metadata.get("cwd", ""))
+    return TranscriptCall(clean_text(item.get("call_id")), tool, session, agent, at, "pending", metadata.get("cwd", ""))
 
 
-def _add_item(collector: CallCollector, planned: set[str], call: Call, item: Mapping[str, Any]) -> None:
+def _add_item(collector: CallCollector, planned: set[str], call: TranscriptCall, item: Mapping[str, Any]) -> None:
     kind = item.get("type")
     if not call.id or call.id in planned:
         return
@@ -111,7 +111,7 @@ def _add_item(collector: CallCollector, planned: set[str], call: Call, item: Map
         collector.add_result(call._replace(tool="").with_result(_result(item.get("output"))._replace(at=call.at)))
 
 
-def _with_hook_fields(call: Call, item: Mapping[str, Any]) -> Call:
+def _with_hook_fields(call: TranscriptCall, item: Mapping[str, Any]) -> TranscriptCall:
     """Return a call with the tool and arguments as its hook receives them, if that is known."""
     if call.tool == _PATCH:
         return call._replace(hook_tool=_PATCH, hook_arguments=arguments_digest({"command": item.get("input")}))

@@ -83,7 +83,7 @@ class CopilotHooks:
 
 
 def _arguments(payload: Mapping[str, JSON]) -> Mapping[str, JSON]:
-    """Return the arguments of a call, which some versions send as a string that holds JSON."""
+    """Return the arguments of a call, which some versions send as a string of JSON."""
     value = payload.get("toolArgs")
     try:
         arguments = parse_json(value.encode("utf-8"), exact_integers=True) if isinstance(value, str) else value

@@ -10,16 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from remit.assistants.install.advice import in_folder, not_protected, protected
+from remit.assistants.install.advice import describe_protected, describe_unprotected, in_folder
+from remit.assistants.install.files import shorten_path
 from remit.assistants.install.machine import PUBLIC, for_everyone
-from remit.assistants.install.plan import (
-    FileChange,
-    HookConnection,
-    InstallTarget,
-    OwnFile,
-    Plan,
-)
-from remit.assistants.install.reading import read_settings, shown_path
+from remit.assistants.install.plan import FileChange, HookConnection, InstallTarget, OwnFile, Plan
+from remit.assistants.install.reading import read_settings
 from remit.assistants.records import Level
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
@@ -64,8 +59,8 @@ class CopilotPlanner:
             form="command",
             changes=_changes(target, wire),
             guards=_guards(target),
-            protected=protected(self.title, target),
-            not_protected=not_protected(self.title, *((_UNTRUSTED,) if in_folder(target) else ()), *weaker),
+            protected=describe_protected(self.title, target),
+            not_protected=describe_unprotected(self.title, *((_UNTRUSTED,) if in_folder(target) else ()), *weaker),
             steps=_steps(target),
         )
 
@@ -92,7 +87,7 @@ def _check_enabled(target: InstallTarget) -> None:
         # Copilot CLI writes comments at the start of its own file.
         if read_settings(path, with_comments=True).get(_SWITCH, False) is not False:
             problem = f"{_SWITCH} is not false, so no hook would run: take it out first"
-            raise FieldInvalid(problem, place=shown_path(path))
+            raise FieldInvalid(problem, place=shorten_path(path))
 
 
 def _steps(target: InstallTarget) -> tuple[str, ...]:

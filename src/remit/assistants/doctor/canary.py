@@ -22,7 +22,7 @@ __all__ = [
     "Canary",
     "CanaryAnswer",
     "CanaryResult",
-    "answer_of",
+    "classify_answer",
     "new_canary",
     "send_canary",
 ]
@@ -146,7 +146,7 @@ def _post(url: str, headers: Mapping[str, str], canary: Canary, adapter: HookAda
         return CanaryResult("unanswered", why="nothing answers at the URL of the hook")
     if response.status != _OK:
         return CanaryResult("unanswered", why=f"status {response.status}, which is no decision")
-    return answer_of(body, canary, adapter)
+    return classify_answer(body, canary, adapter)
 
 
 def _run(command: str, canary: Canary, adapter: HookAdapter, folder: str) -> CanaryResult:
@@ -165,14 +165,14 @@ def _run(command: str, canary: Canary, adapter: HookAdapter, folder: str) -> Can
         return CanaryResult("blocked", why=_decode_error(done.stderr))
     if done.returncode:
         return CanaryResult("unanswered", why=f"the command of the hook ended with {done.returncode}")
-    return answer_of(done.stdout[:_MAX_ANSWER], canary, adapter)
+    return classify_answer(done.stdout[:_MAX_ANSWER], canary, adapter)
 
 
 def _decode_error(text: bytes) -> str:
     return text.decode("utf-8", "replace").strip()[:300]
 
 
-def answer_of(body: bytes, canary: Canary, adapter: HookAdapter) -> CanaryResult:
+def classify_answer(body: bytes, canary: Canary, adapter: HookAdapter) -> CanaryResult:
     """Classify a response. It is a denial only if it is exactly what the adapter builds for one."""
     try:
         value = json.loads(body)

@@ -13,8 +13,6 @@ from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from remit.assistants.doctor.variables import BYPASSING_VARIABLES, PROXY_VARIABLES, relevant_variables
-
 __all__ = [
     "OPTIONS",
     "OptionEffect",
@@ -24,6 +22,7 @@ __all__ = [
     "find_assistant_processes",
     "find_process",
     "find_suspects",
+    "relevant_variables",
     "running_processes",
 ]
 
@@ -63,6 +62,16 @@ _PACKAGES: Final[Mapping[str, str]] = {
 }
 _DELETED: Final = " (deleted)"
 _STATUS: Final = re.compile(r"^(PPid|State):\s*(\S+)", re.MULTILINE)
+# Variables with which hooks do not run.
+_BYPASSING_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "claude-code": ("CLAUDE_CODE_SIMPLE", "CLAUDE_CODE_SAFE_MODE")
+}
+# Also in lower case. HTTP requests of hooks are sent to these proxies.
+_PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+_NO_PROXY: Final = "NO_PROXY"
+_THIS_MACHINE: Final = ("*", "127.0.0.1")
+_OFF: Final = ("", "0", "false", "no", "off")
+_SWITCHES: Final = frozenset(name for names in _BYPASSING_VARIABLES.values() for name in names)
 
 
 class Process(NamedTuple):
@@ -118,9 +127,9 @@ def _by_option(assistant: str, process: Process) -> dict[str, OptionEffect]:
 
 def _by_variable(assistant: str, process: Process, *, over_http: bool) -> dict[str, OptionEffect]:
     effects: dict[str, OptionEffect] = {}
-    effects |= {name: "bypassing" for name in process.variables if name in BYPASSING_VARIABLES.get(assistant, ())}
+    effects |= {name: "bypassing" for name in process.variables if name in _BYPASSING_VARIABLES.get(assistant, ())}
     if over_http:
-        effects |= {name: "misleading" for name in process.variables if name.upper() in PROXY_VARIABLES}
+        effects |= {name: "misleading" for name in process.variables if name.upper() in _PROXY_VARIABLES}
     return effects
 
 
@@ -180,11 +189,11 @@ def ancestors(pid: int) -> frozenset[int]:
     found = list[int]()
     while pid > 0 and pid not in found:
         found.append(pid)
-        pid = _parent_of(pid)
+        pid = _read_parent(pid)
     return frozenset(found)
 
 
-def _parent_of(pid: int) -> int:
+def _read_parent(pid: int) -> int:
     if _PROC.joinpath("self", "status").exists():
         status = dict(_STATUS.findall(_read(_PROC / str(pid) / "status").decode("utf-8", "replace")))
         return int(status.get("PPid", "0"))
@@ -214,7 +223,7 @@ def _from_proc() -> Iterator[Process]:
 def _read_process(entry: Path) -> Process:
     line = _read(entry / "cmdline")
     words = tuple(line.decode("utf-8", "replace").rstrip("\0").split("\0")) if line else ()
-    return Process(int(entry.name), words, _folder_of(entry), _variables_of(entry), _owner_of(entry))
+    return Process(int(entry.name), words, _read_folder(entry), _read_variables(entry), _read_owner(entry))
 
 
 def _read(path: Path) -> bytes:
@@ -225,18 +234,18 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _variables_of(entry: Path) -> tuple[str, ...]:
-    return relevant_variables(_read(entry / "environ")) if _owner_of(entry) == os.geteuid() else ()
+def _read_variables(entry: Path) -> tuple[str, ...]:
+    return relevant_variables(_read(entry / "environ")) if _read_owner(entry) == os.geteuid() else ()
 
 
-def _owner_of(entry: Path) -> int | None:
+def _read_owner(entry: Path) -> int | None:
     try:
         return entry.stat().st_uid
     except OSError:
         return None
 
 
-def _folder_of(entry: Path) -> str:
+def _read_folder(entry: Path) -> str:
     try:
         return os.readlink(entry / "cwd")  # noqa: PTH115 - the exact text
     except OSError:
@@ -260,3 +269,28 @@ def _ps(columns: str) -> Iterator[list[str]]:
     for line in output.decode("utf-8", "replace").splitlines():
         if len(words := line.split()) > 1:
             yield words
+
+
+def relevant_variables(environ: bytes) -> tuple[str, ...]:
+    """Return the names of relevant variables in the content of /proc/PID/environ.
+
+    Proxy variables are relevant only if NO_PROXY does not except this machine.
+    """
+    variables = dict(_pairs(environ))
+    switched = [name for name, value in variables.items() if name in _SWITCHES and value.strip().lower() not in _OFF]
+    if _excepts_this_machine(variables):
+        return tuple(switched)
+    return (*switched, *(name for name, value in variables.items() if name.upper() in _PROXY_VARIABLES and value))
+
+
+def _pairs(environ: bytes) -> Iterator[tuple[str, str]]:
+    for item in environ.decode("utf-8", "replace").split("\0"):
+        name, _, value = item.partition("=")
+        if name in _SWITCHES or name.upper() in (*_PROXY_VARIABLES, _NO_PROXY):
+            yield name, value
+
+
+def _excepts_this_machine(variables: Mapping[str, str]) -> bool:
+    """Return whether NO_PROXY excepts this machine, in each spelling of it that is set."""
+    lists = [value.replace(",", " ").split() for name, value in variables.items() if name.upper() == _NO_PROXY]
+    return bool(lists) and all(any(item in _THIS_MACHINE for item in listed) for listed in lists)

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from remit.assistants.claude_code.environment import ENVIRONMENT, NO_PROXY, lists_hub
 from remit.assistants.doctor.settings import Hook, contains, hooks_in, parse_settings, read_settings
-from remit.assistants.install.acceptance import Reader, find_invalid, shown_where
+from remit.assistants.install.acceptance import SettingsReader, find_invalid, format_path
+from remit.assistants.install.jsonedit import nest
 from remit.assistants.install.jsontext import is_same
 from remit.assistants.install.plan import FileChange, JsonEdit, Member, OwnFile, TomlBlock
 from remit.assistants.records import Protection, WrittenFile
@@ -72,9 +73,9 @@ def _in_file(written: WrittenFile, protection: Protection, planned: Sequence[Fil
 def _invalid_values(written: WrittenFile, protection: Protection, settings: Any) -> Iterator[str]:  # noqa: ANN401 - any value
     """Yield a sentence for each value that makes the assistant ignore the whole file."""
     if written.kind == "json" and isinstance(settings, dict):
-        refused = find_invalid(Reader(protection.assistant, protection.version), settings)
+        refused = find_invalid(SettingsReader(protection.assistant, protection.version), settings)
         name = Path(written.path).name
-        yield from (f"{name} is dropped as a whole: {shown_where(where)} is not accepted" for where in refused)
+        yield from (f"{name} is dropped as a whole: {format_path(where)} is not accepted" for where in refused)
 
 
 def _wrong_members(settings: Any, name: str, planned: Sequence[FileChange]) -> Iterator[str]:  # noqa: ANN401
@@ -93,12 +94,6 @@ def _has(value: Any, member: Member) -> bool:  # noqa: ANN401
     return is_same(value, member.value)
 
 
-def _nested(where: Sequence[str], value: Any) -> Any:  # noqa: ANN401
-    for name in reversed(where):
-        value = {name: value}
-    return value
-
-
 def _has_all(written: WrittenFile, text: str, settings: Any, mark: str, planned: Sequence[FileChange]) -> bool:  # noqa: ANN401
     """Return whether a file that others have changed still has everything that Remit wrote, at the same places."""
     if written.kind == "whole":
@@ -109,7 +104,7 @@ def _has_all(written: WrittenFile, text: str, settings: Any, mark: str, planned:
 def _added_values(change: FileChange) -> Iterator[Any]:
     """Yield the values that a change adds to a file, each nested from the root."""
     if isinstance(change, JsonEdit):
-        yield from (_nested(entry.where, [entry.value]) for entry in change.entries)
+        yield from (nest(entry.where, [entry.value]) for entry in change.entries)
     elif isinstance(change, TomlBlock):
         yield parse_settings(change.path, change.text.encode())
 

@@ -7,9 +7,10 @@ with 2, so the hook command turns every failure into that.
 import json
 import sys
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
-from remit.assistants.install.advice import in_folder, not_protected, protected
+from remit.assistants.install.advice import describe_protected, describe_unprotected, in_folder
+from remit.assistants.install.files import shorten_path
 from remit.assistants.install.machine import PUBLIC, for_everyone
 from remit.assistants.install.plan import (
     Entry,
@@ -18,8 +19,9 @@ from remit.assistants.install.plan import (
     InstallTarget,
     JsonEdit,
     Plan,
+    RegisteredEvent,
 )
-from remit.assistants.install.reading import read_settings, shown_path
+from remit.assistants.install.reading import read_settings
 from remit.assistants.records import Level
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
@@ -28,21 +30,11 @@ __all__ = ["GeminiPlanner"]
 
 _SETTINGS: Final = "settings.json"
 _SWITCH: Final = "hooksConfig"
-
-
-class _Event(NamedTuple):
-    """A hook event. Events of tool calls are registered for all tools."""
-
-    name: str
-    timeout_ms: int
-    is_tool_event: bool = False
-
-
 _EVENTS: Final = (
-    _Event("BeforeTool", 30_000, is_tool_event=True),
-    _Event("AfterTool", 30_000, is_tool_event=True),
-    _Event("SessionStart", 30_000),
-    _Event("SessionEnd", 5_000),
+    RegisteredEvent("BeforeTool", 30_000, is_tool_event=True),
+    RegisteredEvent("AfterTool", 30_000, is_tool_event=True),
+    RegisteredEvent("SessionStart", 30_000),
+    RegisteredEvent("SessionEnd", 5_000),
 )
 _UNTRUSTED: Final = "`gemini --skip-trust` in a folder that it does not trust: it reads no settings from there then"
 _BELOW: Final = (
@@ -51,7 +43,7 @@ _BELOW: Final = (
 _TURNED_OFF: Final = (
     f"{_SWITCH} in any settings: it turns hooks off; in managed settings it can turn off the hooks of Remit by name"
 )
-_AS_ONE: Final = "Subagents apart from the one that starts them: Gemini CLI does not tell who calls, so all are one"
+_AS_ONE: Final = "Subagents apart from the one that starts them: its hooks do not get the caller, so all count as one"
 
 
 class GeminiPlanner:
@@ -75,8 +67,8 @@ class GeminiPlanner:
             form="command",
             changes=_changes(target, wire),
             guards=_guards(target),
-            protected=protected(self.title, target),
-            not_protected=not_protected(self.title, *local, _TURNED_OFF, _AS_ONE),
+            protected=describe_protected(self.title, target),
+            not_protected=describe_unprotected(self.title, *local, _TURNED_OFF, _AS_ONE),
             steps=_steps(target),
         )
 
@@ -93,9 +85,8 @@ def _entries(wire: HookConnection) -> tuple[Entry, ...]:
     return tuple(Entry(("hooks", event.name), _group(event, wire)) for event in _EVENTS)
 
 
-def _group(event: _Event, wire: HookConnection) -> JSON:
-    hook: JSON = {"type": "command", "command": wire.command(), "timeout": event.timeout_ms}
-    return {"matcher": "*", "hooks": [hook]} if event.is_tool_event else {"hooks": [hook]}
+def _group(event: RegisteredEvent, wire: HookConnection) -> JSON:
+    return event.group({"type": "command", "command": wire.command(), "timeout": event.timeout})
 
 
 def _check_enabled(target: InstallTarget, wire: HookConnection) -> None:
@@ -105,11 +96,11 @@ def _check_enabled(target: InstallTarget, wire: HookConnection) -> None:
         if not isinstance(switch, dict):
             continue
         if switch.get("enabled", True) is not True:
-            _refuse("enabled", f"is not true in {shown_path(path)}, so no hook would run: take it out first")
+            _refuse("enabled", f"is not true in {shorten_path(path)}, so no hook would run: take it out first")
         if wire.protection in json.dumps(switch.get("disabled")):
             _refuse(
                 "disabled",
-                f"names the hooks of Remit in {shown_path(path)}, so they would not run: take them out of it first",
+                f"names the hooks of Remit in {shorten_path(path)}, so they would not run: take them out of it first",
             )
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from remit.assistants.install.jsonedit import remove_at
 from remit.errors import quote
 
-__all__ = ["Reader", "Where", "find_invalid", "is_known", "remove_invalid", "shown_where", "trusts_by_position"]
+__all__ = ["SettingsReader", "Where", "find_invalid", "format_path", "is_known", "remove_invalid", "trusts_by_position"]
 
 # A path of member names and item indexes from the root.
 Where: TypeAlias = "tuple[str | int, ...]"
@@ -33,14 +33,14 @@ _MAX_PASSES: Final = 20
 _MAX_SAFE_INTEGER: Final = 2**53 - 1
 
 
-class Reader(NamedTuple):
+class SettingsReader(NamedTuple):
     """The assistant that reads a file, and its version when it was protected; empty if unknown."""
 
     assistant: str
     version: str = ""
 
 
-class _Table(NamedTuple):
+class _SettingsTable(NamedTuple):
     """The table of one assistant."""
 
     members: _Schema
@@ -56,7 +56,7 @@ class _Table(NamedTuple):
     unscanned: frozenset[str] = frozenset()
 
 
-def find_invalid(reader: Reader, value: Any) -> Iterator[Where]:  # noqa: ANN401 - any value
+def find_invalid(reader: SettingsReader, value: Any) -> Iterator[Where]:  # noqa: ANN401 - any value
     """Yield the paths of invalid values; the root if the file is not an object."""
     table = _table(reader.assistant)
     if table is None:
@@ -69,25 +69,25 @@ def find_invalid(reader: Reader, value: Any) -> Iterator[Where]:  # noqa: ANN401
         if table.is_closed and name not in table.members:
             found.append((name,))
         for schema in _schemas(table, reader.version, name):
-            found += _refused(schema, member_value, (name,))
+            found += _find_refused(schema, member_value, (name,))
         if name not in table.unscanned and _holds_guard(table.guards, name, member_value):
             found.append((name,) if name != _HOOKS else _guard_in_hooks(table.guards, member_value))
     yield from dict.fromkeys(found)
 
 
-def is_known(reader: Reader, name: str) -> bool:
+def is_known(reader: SettingsReader, name: str) -> bool:
     """Return whether the table of an assistant has a member at the root."""
     table = _table(reader.assistant)
     return table is not None and name in table.members
 
 
-def trusts_by_position(reader: Reader) -> bool:
+def trusts_by_position(reader: SettingsReader) -> bool:
     """Return whether an assistant runs hooks only at the position in the file at which they were trusted."""
     table = _table(reader.assistant)
     return table is not None and table.is_by_place
 
 
-def remove_invalid(reader: Reader, data: bytes, read: Callable[[bytes], Any]) -> bytes | None:
+def remove_invalid(reader: SettingsReader, data: bytes, read: Callable[[bytes], Any]) -> bytes | None:
     """Return a file without its invalid values, or None if nothing valid is left."""
     for _ in range(_MAX_PASSES):
         refused = list(find_invalid(reader, read(data)))
@@ -102,13 +102,13 @@ def remove_invalid(reader: Reader, data: bytes, read: Callable[[bytes], Any]) ->
     return None
 
 
-def shown_where(where: Where) -> str:
+def format_path(where: Where) -> str:
     """Return a path for a message. Unusual names are quoted, because anyone may have written them."""
-    parts = (f"[{one}]" if isinstance(one, int) else _shown(one) for one in where[:4])
+    parts = (f"[{one}]" if isinstance(one, int) else _quote_unusual(one) for one in where[:4])
     return ".".join(parts).replace(".[", "[") or "the file"
 
 
-def _shown(name: str) -> str:
+def _quote_unusual(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else quote(name)
 
 
@@ -117,12 +117,12 @@ def _order(where: Where) -> tuple[tuple[str, int], ...]:
 
 
 @cache
-def _table(assistant: str) -> _Table | None:
+def _table(assistant: str) -> _SettingsTable | None:
     file = files(__package__).joinpath("accepted", f"{assistant}.json")
     if not file.is_file():
         return None
     member_value: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return _Table(
+    return _SettingsTable(
         members=member_value["members"],
         is_closed=member_value.get("closed", False),
         is_by_place=member_value.get("by_place", False),
@@ -136,18 +136,18 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, _NUMBERS.findall(version)[:3]))
 
 
-def _schemas(table: _Table, version: str, name: str) -> Iterator[_Schema]:
+def _schemas(table: _SettingsTable, version: str, name: str) -> Iterator[_Schema]:
     """Yield the schemas of a member. An unknown version counts as the oldest."""
     if name in table.members:
         yield table.members[name]
     yield from (members[name] for first, members in table.before if _numbers(version) < first and name in members)
 
 
-def _refused(schema: _Schema, value: Any, where: Where) -> Iterator[Where]:  # noqa: ANN401
+def _find_refused(schema: _Schema, value: Any, where: Where) -> Iterator[Where]:  # noqa: ANN401
     """Yield the innermost paths whose removal makes the value valid."""
     if _accepts(schema, value):
         return
-    inside = [*_refused_members(schema, value, where), *_refused_items(schema, value, where)]
+    inside = [*_find_refused_members(schema, value, where), *_find_refused_items(schema, value, where)]
     required = {(*where, name) for name in schema.get("required", ())}
     bare = {
         name: member_value
@@ -160,17 +160,17 @@ def _refused(schema: _Schema, value: Any, where: Where) -> Iterator[Where]:  # n
         yield from inside
 
 
-def _refused_members(schema: _Schema, value: Any, where: Where) -> Iterator[Where]:  # noqa: ANN401
+def _find_refused_members(schema: _Schema, value: Any, where: Where) -> Iterator[Where]:  # noqa: ANN401
     for name, member_value in value.items() if isinstance(value, dict) else ():
         known = _of_member(schema, name)
         if known is not None:
-            yield from _refused(known, member_value, (*where, name))
+            yield from _find_refused(known, member_value, (*where, name))
 
 
-def _refused_items(schema: _Schema, value: Any, where: Where) -> Iterator[Where]:  # noqa: ANN401
+def _find_refused_items(schema: _Schema, value: Any, where: Where) -> Iterator[Where]:  # noqa: ANN401
     if isinstance(value, list) and "items" in schema:
         for index, item in enumerate(value):
-            yield from _refused(schema["items"], item, (*where, index))
+            yield from _find_refused(schema["items"], item, (*where, index))
 
 
 def _of_member(schema: _Schema, name: str) -> _Schema | None:

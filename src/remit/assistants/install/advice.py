@@ -4,7 +4,7 @@ from typing import Final
 
 from remit.assistants.install.plan import InstallTarget
 
-__all__ = ["in_folder", "not_protected", "protected"]
+__all__ = ["describe_protected", "describe_unprotected", "in_folder"]
 
 _OUTSIDE: Final = "What programs do that it may run: a test that it writes runs unseen, with your rights"
 _RUNNING: Final = "Sessions that run already: start {title} anew"
@@ -16,7 +16,7 @@ def in_folder(target: InstallTarget) -> bool:
     return target.level in ("local", "project")
 
 
-def protected(title: str, target: InstallTarget) -> tuple[str, ...]:
+def describe_protected(title: str, target: InstallTarget) -> tuple[str, ...]:
     """Return what is protected from now on."""
     where = f"{title} started in {target.folder}" if in_folder(target) else f"{title}, wherever it is started"
     if target.level == "managed":
@@ -28,6 +28,6 @@ def protected(title: str, target: InstallTarget) -> tuple[str, ...]:
     )
 
 
-def not_protected(title: str, *others: str) -> tuple[str, ...]:
+def describe_unprotected(title: str, *others: str) -> tuple[str, ...]:
     """Return what is not protected: `others`, and what is not protected with any assistant."""
     return (*others, _OTHERS, _OUTSIDE, _RUNNING.format(title=title))

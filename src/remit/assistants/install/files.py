@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, NoReturn
 from remit.claims.strictjson import MAX_BYTES
 from remit.errors import FieldInvalid, HomeUnsafe, InputError, JsonTooLarge, StateCorrupt
 
-__all__ = ["FileSnapshot", "adding_path", "read_file", "remove_file", "replace_file"]
+__all__ = ["FileSnapshot", "adding_path", "read_file", "remove_file", "replace_file", "shorten_path"]
 
 _NEW_MODE: Final = 0o600
 _NEW_FOLDER: Final = 0o755
@@ -94,9 +94,9 @@ def adding_path(path: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if error.place.startswith(_shown(path)):
+        if error.place.startswith(shorten_path(path)):
             raise
-        named = type(error)(error.problem, place=f"{_shown(path)} {error.place}")
+        named = type(error)(error.problem, place=f"{shorten_path(path)} {error.place}")
         for note in getattr(error, "__notes__", ()):
             named.add_note(note)
         raise named from None
@@ -113,7 +113,7 @@ def _read(path: str, real: str, fd: int) -> FileSnapshot:
     if os.geteuid() not in (0, status.st_uid):
         _refuse(path, f"belongs to uid {status.st_uid}, not to the user who runs this")
     if status.st_size > MAX_BYTES:
-        raise JsonTooLarge(f"{status.st_size} bytes, at most {MAX_BYTES} are read", place=_shown(path))
+        raise JsonTooLarge(f"{status.st_size} bytes, at most {MAX_BYTES} are read", place=shorten_path(path))
     with open(fd, "rb", closefd=False) as file:
         data = file.read(MAX_BYTES + 1)
     return FileSnapshot(
@@ -131,7 +131,7 @@ def _check_unchanged(found: FileSnapshot) -> None:
     except FileNotFoundError:
         fingerprint = ()
     if fingerprint != found.fingerprint or os.path.realpath(found.path) != found.real:
-        changed = StateCorrupt(f"{_shown(found.path)} was changed by another program just now")
+        changed = StateCorrupt(f"{shorten_path(found.path)} was changed by another program just now")
         changed.add_note("Nothing was written to it. Try again.")
         raise changed
 
@@ -185,18 +185,18 @@ def _translate_errors(path: str) -> Iterator[None]:
     except OSError as error:
         reason = errno.errorcode.get(error.errno or 0, "unknown error")
         if error.errno in _PERMISSION_ERRORS:
-            refused = HomeUnsafe(f"{_shown(path)} may not be changed by the user who runs this ({reason})")
+            refused = HomeUnsafe(f"{shorten_path(path)} may not be changed by the user who runs this ({reason})")
             refused.add_note("Nothing was changed. Ask its owner, or choose another place with --settings.")
             raise refused from None
         _refuse(path, f"cannot be read or written ({reason})")
 
 
 def _refuse(path: str, problem: str) -> NoReturn:
-    refused = FieldInvalid(problem, place=_shown(path))
+    refused = FieldInvalid(problem, place=shorten_path(path))
     refused.add_note("Nothing was changed. Put the file right, or choose another place with --settings.")
     raise refused from None
 
 
-def _shown(path: str) -> str:
-    """Return the last two components of a path."""
+def shorten_path(path: str | Path) -> str:
+    """Return the last two components of a path, for messages."""
     return "/".join(Path(path).parts[-2:])

@@ -4,7 +4,7 @@ Invariants:
 
 - Nothing is written until all changes are known to be possible and the former content of each file is recorded.
 - After an error, all files are as they were before.
-- Undoing restores a file byte for byte if nobody has changed it since. Otherwise only what Remit added is removed.
+- Undoing restores a file byte for byte if it has not been changed since. Otherwise only what Remit added is removed.
 
 The first release removed the read permission of other users from files with a token. Such a file gets its former mode
 back when it is written without a token.
@@ -119,7 +119,7 @@ def _by_path(protection: Protection | None) -> dict[str, WrittenFile]:
 
 
 def _with_former_mode(found: FileSnapshot, written: WrittenFile) -> FileSnapshot:
-    """Return a file with its former mode, if the first release restricted it and nobody has changed it since."""
+    """Return a file with its former mode, if the first release restricted it and it has not been changed since."""
     before = written.mode
     is_ours = written.closed and before is not None and found.mode == before & _OWNER_ONLY
     return found._replace(mode=before) if is_ours else found
@@ -172,7 +172,7 @@ class _Drafter(NamedTuple):
 
 
 def _base(found: FileSnapshot, kind: FileKind, mark: str, former: WrittenFile | None) -> bytes | None:
-    """Return a file without anything that Remit added: its former content, if nobody else has changed it."""
+    """Return a file without anything that Remit added: its former content, if it has not been changed by others."""
     if found.data is None:
         return None
     if former is not None and _digest(found.data) == former.after:

@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from remit.assistants.install.jsontext import Document, Node, Step, is_same, read_document, value_of, walk
+from remit.assistants.install.jsontext import Document, Node, PathStep, is_same, parse_node, read_document, walk
 from remit.assistants.install.plan import Entry, Member
 from remit.assistants.records import PROTECTION_ID, SetMember
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 
-__all__ = ["add_entries", "remove_at", "remove_entries", "restore_members", "set_member", "still_set"]
+__all__ = ["add_entries", "nest", "remove_at", "remove_entries", "restore_members", "set_member", "still_set"]
 
 _DEFAULT_INDENT: Final = "  "
 _INDENT: Final = re.compile(r"[\r\n]([ \t]+)\S")
@@ -63,7 +63,7 @@ def set_member(data: bytes | None, member: Member) -> tuple[bytes, SetMember | N
         made = SetMember(where=member.where, value=member.value, former=None)
         return document.bytes(_with_member(document, path, member.where, member.value)), made
     node, text = path[-1].node, document.text
-    if is_same(value_of(document, node), member.value):
+    if is_same(parse_node(document, node), member.value):
         return data or b"", None
     text_of_value = _render(member.value, _style(document), _indent_at(text, node.start))
     changed = SetMember(where=member.where, value=member.value, former=text[node.start : node.end])
@@ -117,24 +117,24 @@ def _with_entry(document: Document, entry: Entry) -> str:
     return _append(document, path[-1].node, entry.value, None)
 
 
-def _with_member(document: Document, path: Sequence[Step], where: Sequence[str], value: JSON) -> str:
+def _with_member(document: Document, path: Sequence[PathStep], where: Sequence[str], value: JSON) -> str:
     """Return the text with a new member and the missing objects that lead to it; `path` is what exists of them."""
     if document.root is None:
         style = _style(document)
-        return _render(_nested(where, value), style, "") + style.line_end
+        return _render(nest(where, value), style, "") + style.line_end
     node, depth = path[-1].node if path else document.root, len(path)
     _check_kind(node, "object", where[:depth])
-    return _append(document, node, _nested(where[depth + 1 :], value), where[depth])
+    return _append(document, node, nest(where[depth + 1 :], value), where[depth])
 
 
-def _resolve(root: Node | None, where: Sequence[str | int]) -> tuple[Step, ...]:
+def _resolve(root: Node | None, where: Sequence[str | int]) -> tuple[PathStep, ...]:
     """Return the path to a value, as far as it exists."""
-    path, node = list[Step](), root
+    path, node = list[PathStep](), root
     for name in where:
         child = None if node is None else _child(node, name)
         if node is None or child is None:
             break
-        path.append(Step(node, child))
+        path.append(PathStep(node, child))
         node = path[-1].node
     return tuple(path)
 
@@ -146,14 +146,14 @@ def _child(node: Node, name: str | int) -> int | None:
     return node.names.index(name) if name in node.names else None
 
 
-def _path_if_set(document: Document, member: SetMember) -> tuple[Step, ...]:
+def _path_if_set(document: Document, member: SetMember) -> tuple[PathStep, ...]:
     """Return the path to a member that still has the value that Remit gave it, else an empty path."""
     path = _resolve(document.root, member.where)
-    found = len(path) == len(member.where) and is_same(value_of(document, path[-1].node), member.value)
+    found = len(path) == len(member.where) and is_same(parse_node(document, path[-1].node), member.value)
     return path if found else ()
 
 
-def _with_former(text: str, path: tuple[Step, ...], former: str | None, former_value: JSON) -> str:
+def _with_former(text: str, path: tuple[PathStep, ...], former: str | None, former_value: JSON) -> str:
     """Return the text with the former value of a member, or without the member if it had none."""
     if former is None:
         return _without(text, _topmost_removable(path, former_value))
@@ -166,7 +166,8 @@ def _check_kind(node: Node, kind: str, where: Sequence[str]) -> None:
         raise FieldInvalid(f"must be an {kind}", place=".".join(("$", *where)))
 
 
-def _nested(where: Sequence[str], value: JSON) -> JSON:
+def nest(where: Sequence[str], value: JSON) -> JSON:
+    """Return objects with one member each, from the root to a value."""
     for name in reversed(where):
         value = {name: value}
     return value
@@ -212,7 +213,7 @@ def _render(value: JSON, style: _Style, indent: str | None) -> str:
     return f"{style.line_end}{indent}".join(lines)
 
 
-def _find_mark(document: Document, mark: "re.Pattern[str]") -> tuple[Step, ...] | None:
+def _find_mark(document: Document, mark: "re.Pattern[str]") -> tuple[PathStep, ...] | None:
     """Return the path to the first array item that contains `mark`, or None.
 
     Of several nested items, the innermost object is meant; without an object, the innermost array item.
@@ -220,7 +221,7 @@ def _find_mark(document: Document, mark: "re.Pattern[str]") -> tuple[Step, ...] 
     if document.root is None or not mark.search(document.text):
         return None
     for path, node in walk(document.root):
-        if node.kind == "text" and mark.search(str(value_of(document, node))):
+        if node.kind == "text" and mark.search(str(parse_node(document, node))):
             arrays = [depth for depth, step in enumerate(path) if step.container.kind == "array"]
             objects = [depth for depth in arrays if path[depth].node.kind == "object"]
             if arrays:
@@ -228,7 +229,7 @@ def _find_mark(document: Document, mark: "re.Pattern[str]") -> tuple[Step, ...] 
     return None
 
 
-def _topmost_removable(path: tuple[Step, ...], former_value: JSON) -> Step:
+def _topmost_removable(path: tuple[PathStep, ...], former_value: JSON) -> PathStep:
     """Return what to remove so that no container is left empty that was not empty before."""
     depth = len(path) - 1
     while depth > 0 and len(path[depth].container.children) == 1:
@@ -239,7 +240,7 @@ def _topmost_removable(path: tuple[Step, ...], former_value: JSON) -> Step:
     return path[depth]
 
 
-def _was_empty(path: Sequence[Step], former_value: JSON) -> bool:
+def _was_empty(path: Sequence[PathStep], former_value: JSON) -> bool:
     """Return whether a container existed before and was empty."""
     for step in path:
         if not isinstance(former_value, dict) or step.container.kind != "object":
@@ -253,10 +254,10 @@ def _was_empty(path: Sequence[Step], former_value: JSON) -> bool:
 
 def _value(data: bytes) -> JSON:
     document = read_document(data)
-    return None if document.root is None else value_of(document, document.root)
+    return None if document.root is None else parse_node(document, document.root)
 
 
-def _without(text: str, step: Step) -> str:
+def _without(text: str, step: PathStep) -> str:
     """Return the text without one child of a container."""
     container, index = step
     last = len(container.children) - 1

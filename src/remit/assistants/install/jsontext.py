@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from remit.claims.strictjson import JSON, parse_json
 from remit.errors import InputError, JsonSyntax
 
-__all__ = ["BOM", "Document", "Node", "Step", "is_same", "read_document", "value_of", "walk"]
+__all__ = ["BOM", "Document", "Node", "PathStep", "is_same", "parse_node", "read_document", "walk"]
 
 BOM: Final = "\ufeff"
 _Kind: TypeAlias = Literal["object", "array", "text", "other"]
@@ -34,7 +34,7 @@ class Node(NamedTuple):
         return self.keys[index] if self.kind == "object" else self.children[index].start
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """One step of a path: a container, and the index of one of its children."""
 
     container: Node
@@ -74,7 +74,7 @@ def read_document(data: bytes) -> Document:
     return Document(text, has_bom, _node(_tokens(text)))
 
 
-def value_of(document: Document, node: Node) -> JSON:
+def parse_node(document: Document, node: Node) -> JSON:
     """Return the value of a node."""
     value: JSON = json.loads(document.text[node.start : node.end])
     return value
@@ -85,13 +85,13 @@ def is_same(one: JSON, other: JSON) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def walk(root: Node) -> Iterator[tuple[tuple[Step, ...], Node]]:
+def walk(root: Node) -> Iterator[tuple[tuple[PathStep, ...], Node]]:
     """Yield each node with the path to it. Containers come before their children."""
-    pending: list[tuple[tuple[Step, ...], Node]] = [((), root)]
+    pending: list[tuple[tuple[PathStep, ...], Node]] = [((), root)]
     while pending:
         path, node = pending.pop()
         yield path, node
-        pending.extend(((*path, Step(node, index)), child) for index, child in enumerate(node.children))
+        pending.extend(((*path, PathStep(node, index)), child) for index, child in enumerate(node.children))
 
 
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')

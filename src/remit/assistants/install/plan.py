@@ -6,7 +6,7 @@ exception are members that are set to a value: for them, the record of the prote
 """
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -25,6 +25,7 @@ __all__ = [
     "OwnFile",
     "Plan",
     "Planner",
+    "RegisteredEvent",
     "TomlBlock",
 ]
 
@@ -96,6 +97,19 @@ class HookConnection:
             "assistant": self.assistant,
             "deadline_s": deadline_s,
         }
+
+
+class RegisteredEvent(NamedTuple):
+    """A hook event that Remit registers for. Events of tool calls are registered for all tools."""
+
+    name: str
+    # In the unit that the assistant uses.
+    timeout: int
+    is_tool_event: bool = False
+
+    def group(self, hook: Mapping[str, JSON]) -> JSON:
+        """Return the entry of a hook in the settings, for assistants that group hooks by a matcher."""
+        return {"matcher": "*", "hooks": [dict(hook)]} if self.is_tool_event else {"hooks": [dict(hook)]}
 
 
 class Entry(NamedTuple):

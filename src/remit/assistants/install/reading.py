@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from remit.assistants.install.files import shorten_path
 from remit.assistants.install.jsontext import BOM
 from remit.claims.strictjson import JSON, MAX_BYTES, parse_json
 from remit.errors import FieldInvalid, InputError
 
-__all__ = ["read_settings", "shown_path"]
+__all__ = ["read_settings"]
 
 # JSON strings do not span lines, so a line that starts with two slashes is always a comment.
 _COMMENT_LINE: Final = re.compile(rb"^[ \t]*//[^\r\n]*\r?$", re.MULTILINE)
@@ -35,7 +36,7 @@ def read_settings(path: Path, *, with_comments: bool = False) -> Mapping[str, JS
         value = parse_json(plain) if plain.strip(b" \t\r\n") else {}
     except OSError:
         raise FieldInvalid(
-            "cannot be read, so it may turn hooks off: check its owner and mode", place=shown_path(path)
+            "cannot be read, so it may turn hooks off: check its owner and mode", place=shorten_path(path)
         ) from None
     except InputError as error:
         where = "" if error.place == "$" else f" at {error.place}"
@@ -43,10 +44,5 @@ def read_settings(path: Path, *, with_comments: bool = False) -> Mapping[str, JS
             "cannot be parsed as strict JSON, so Remit cannot tell whether it turns hooks off: correct it first "
             f"({error.problem}{where})"
         )
-        raise type(error)(problem, place=shown_path(path)) from None
+        raise type(error)(problem, place=shorten_path(path)) from None
     return value if isinstance(value, dict) else {}
-
-
-def shown_path(path: str | Path) -> str:
-    """Return the last two components of a path, for messages."""
-    return "/".join(Path(path).parts[-2:])

@@ -1,6 +1,6 @@
 """Makes Codex trust the hooks of a protection. Codex silently skips hooks that the user has not reviewed.
 
-Codex itself is asked for the key and the hash of each hook, because how it computes them is not documented. Invariant:
+The key and the hash of each hook are requested from Codex, because their computation is not documented. Invariant:
 only hooks that contain the protection id are trusted, and only if all of them are present.
 """
 

@@ -83,7 +83,7 @@ class Displaced(NamedTuple):
 
 
 class NotRestored(Exception):
-    """The file could not be restored; the text says why."""
+    """The file could not be restored; the text is the reason."""
 
 
 def locate(path: str, folder: str | None) -> Location | None:
@@ -183,13 +183,13 @@ def _open_directory(path: str, identity: tuple[int, int]) -> int:
         pass
     finally:
         os.close(fd)
-    raise NotRestored("the directory that holds it is gone, or is another one now")
+    raise NotRestored("its directory is gone, or is another one now")
 
 
 def _check_owner(fd: int, location: Location) -> None:
     """As root, refuse a directory in which a user other than the owner of the file could replace it."""
     if os.geteuid() == 0 and os.fstat(fd).st_uid not in (0, location.owner[0]):
-        raise NotRestored("the directory that holds it belongs to another user")
+        raise NotRestored("its directory belongs to another user")
 
 
 def _enter_directory(fd: int, component: Component, displaced: list[Displaced]) -> int:
@@ -208,7 +208,7 @@ def _enter_directory(fd: int, component: Component, displaced: list[Displaced]) 
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
             _move_away(fd, component.name, displaced)
-    raise NotRestored("the directory that holds it is replaced again and again")
+    raise NotRestored("its directory is replaced again and again")
 
 
 def _set_owner(fd: int, component: Component) -> None:

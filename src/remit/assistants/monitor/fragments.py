@@ -4,7 +4,7 @@ Invariants:
 
 - A file is in force only if it has all settings that Remit wrote and the assistant accepts the file: one value that it
   does not accept makes it ignore the whole file (`acceptance.py`).
-- What Remit wrote is established by the digest in the record of the protection, never by what the file holds now.
+- What Remit wrote is determined by the digest in the record of the protection, never by the content of the file.
 - Settings of others are kept, except for values that the assistant does not accept. If the file cannot be parsed, or
   cannot take Remit's settings, it is replaced by its last good content.
 
@@ -21,7 +21,13 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from remit.assistants.claude_code.layers import NO_SHELL_IN_SKILLS
-from remit.assistants.install.acceptance import Reader, find_invalid, remove_invalid, shown_where, trusts_by_position
+from remit.assistants.install.acceptance import (
+    SettingsReader,
+    find_invalid,
+    format_path,
+    remove_invalid,
+    trusts_by_position,
+)
 from remit.assistants.install.jsonedit import add_entries, remove_at, remove_entries, set_member
 from remit.assistants.install.jsontext import BOM
 from remit.assistants.install.plan import Entry, Member
@@ -66,11 +72,11 @@ class SettingsFragment(NamedTuple):
     # Names and lines of TOML blocks.
     blocks: tuple[tuple[str, str], ...] = ()
     # The assistant, which has to accept the file.
-    reader: Reader | None = None
+    reader: SettingsReader | None = None
 
 
 def find_fragment(
-    written: WrittenFile, mark: str, data: bytes | None, reader: Reader | None = None
+    written: WrittenFile, mark: str, data: bytes | None, reader: SettingsReader | None = None
 ) -> SettingsFragment | None:
     """Return the settings that Remit wrote to a file. None if the digest in the record does not confirm them."""
     with suppress(InputError):
@@ -110,7 +116,7 @@ def find_missing(fragment: SettingsFragment, data: bytes | None) -> tuple[str, .
     except InputError:
         return (_EVERYTHING,)
     missing = _missing_blocks(fragment, value, data) if fragment.kind == "toml" else _missing_members(fragment, value)
-    return tuple(dict.fromkeys((*missing, *islice(_not_accepted(fragment, value), _MAX_NOT_ACCEPTED))))
+    return tuple(dict.fromkeys((*missing, *islice(_describe_refused(fragment, value), _MAX_NOT_ACCEPTED))))
 
 
 def merge(fragment: SettingsFragment, data: bytes | None) -> bytes | None:
@@ -125,7 +131,7 @@ def merge(fragment: SettingsFragment, data: bytes | None) -> bytes | None:
 
 def keeps_other_settings(fragment: SettingsFragment, data: bytes) -> bool:
     """Return whether merging keeps all settings of others: the assistant accepts each of them."""
-    return fragment.kind != "json" or not any(_not_accepted(fragment, _parse_json(data)))
+    return fragment.kind != "json" or not any(_describe_refused(fragment, _parse_json(data)))
 
 
 def _is_blank(data: bytes | None) -> bool:
@@ -208,16 +214,16 @@ def _missing_members(fragment: SettingsFragment, value: JSON) -> Iterator[str]:
     for member in fragment.members:
         if not _equal(_get(value, member.where), member.value):
             yield ".".join(member.where)
-    yield from (".".join(former.where) for former in _turned_off(fragment, value))
+    yield from (".".join(former.where) for former in _find_turned_off(fragment, value))
 
 
-def _not_accepted(fragment: SettingsFragment, value: JSON) -> Iterator[str]:
+def _describe_refused(fragment: SettingsFragment, value: JSON) -> Iterator[str]:
     """Describe each value that makes the assistant ignore the file."""
     if fragment.reader is not None and fragment.kind == "json":
-        yield from (f"an accepted value of {shown_where(where)}" for where in find_invalid(fragment.reader, value))
+        yield from (f"an accepted value of {format_path(where)}" for where in find_invalid(fragment.reader, value))
 
 
-def _turned_off(fragment: SettingsFragment, value: JSON) -> Iterator[Member]:
+def _find_turned_off(fragment: SettingsFragment, value: JSON) -> Iterator[Member]:
     """Yield the former values of the members that turn hooks off now and did not before."""
     for off, was in zip(_SWITCHES, fragment.switches, strict=True):
         if _equal(_get(value, off.where), off.value) and not _equal(was.value, off.value):
@@ -235,11 +241,11 @@ def _missing_blocks(fragment: SettingsFragment, value: JSON, data: bytes) -> Ite
 def _with_members(fragment: SettingsFragment, data: bytes) -> bytes:
     accepted = remove_invalid(fragment.reader, data, _parse_json) if fragment.reader else data
     if accepted is None:
-        raise FieldInvalid("holds no value that the assistant accepts")
+        raise FieldInvalid("has no value that the assistant accepts")
     merged = remove_entries(accepted, fragment.mark)
     for member in fragment.members:
         merged, _ = set_member(merged, member)
-    for was in _turned_off(fragment, _parse_json(merged)):
+    for was in _find_turned_off(fragment, _parse_json(merged)):
         merged = remove_at(merged, was.where) if was.value is None else set_member(merged, was)[0]
     if _needs_position(fragment):
         return _with_entries_in_place(fragment, merged)

@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from remit.assistants.install.acceptance import Reader
+from remit.assistants.install.acceptance import SettingsReader
 from remit.assistants.monitor.file_restore import MAX_READ, Displaced, Location, NotRestored, locate, restore
 from remit.assistants.monitor.fragments import (
     SettingsFragment,
@@ -71,7 +71,7 @@ class Gap(NamedTuple):
 
 
 class Tampering(NamedTuple):
-    """A protection that was tampered with; `in_force` says whether all of its settings are in place again."""
+    """A protection that was tampered with; `in_force`: whether all of its settings are in place again."""
 
     protection: Protection
     why: str
@@ -242,7 +242,7 @@ class SettingsRestorer:
         """Return whether all settings of the protection are in a file. If so, remember its content and location."""
         path, folder = state.written.path, state.protection.folder
         if state.fragment is None:
-            reader = Reader(state.protection.assistant, state.protection.version)
+            reader = SettingsReader(state.protection.assistant, state.protection.version)
             state.fragment = find_fragment(state.written, state.protection.id, data, reader)
             state.location = locate(path, folder) if state.fragment else None
         state.in_force = state.fragment is not None and not find_missing(state.fragment, data)

@@ -1,6 +1,6 @@
 """Hook adapter for the Remit plugin in opencode.
 
-The plugin runs a call only if the response says `permit`. opencode gives each subagent a session; the plugin sends the
+The plugin runs a call only after the decision `permit`. opencode gives each subagent a session; the plugin sends the
 id of the topmost session as `lead`.
 """
 

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from remit.assistants.install.advice import in_folder, not_protected, protected
+from remit.assistants.install.advice import describe_protected, describe_unprotected, in_folder
 from remit.assistants.install.machine import PUBLIC
 from remit.assistants.install.plan import (
     Entry,
@@ -53,8 +53,10 @@ class OpencodePlanner:
             form="plugin",
             changes=_changes(target, wire),
             guards=_guards(target),
-            protected=protected(self.title, target),
-            not_protected=not_protected(self.title, *((_BELOW,) if in_folder(target) else ()), _PURE, _OWN_PROMPTS),
+            protected=describe_protected(self.title, target),
+            not_protected=describe_unprotected(
+                self.title, *((_BELOW,) if in_folder(target) else ()), _PURE, _OWN_PROMPTS
+            ),
             steps=_steps(target),
         )
 

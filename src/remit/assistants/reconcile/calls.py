@@ -14,11 +14,11 @@ from remit.errors import RemitError
 
 __all__ = [
     "MAX_TEXT",
-    "Call",
     "CallCollector",
     "Outcome",
     "Result",
     "Transcript",
+    "TranscriptCall",
     "TranscriptReader",
     "arguments_digest",
     "clean_text",
@@ -34,7 +34,7 @@ _MAX_RECEIPTS: Final = 8
 _RANK: Final[Mapping[Outcome, int]] = {"ran": 0, "failed": 1, "refused_by_hook": 2, "not_run": 3, "pending": 4}
 
 
-class Call(NamedTuple):
+class TranscriptCall(NamedTuple):
     """One tool call."""
 
     id: str
@@ -51,14 +51,14 @@ class Call(NamedTuple):
     hook_arguments: str = ""
     # The SHA-256 of the arguments with absolute paths, which hooks of some assistants receive.
     absolute_arguments: str = ""
-    # Whether only the text of the result says that the call did not run. A tool can write such a text itself.
+    # Whether the text of the result is the only sign that the call did not run. A tool can write such a text.
     by_words: bool = False
     # The receipt ids in the text of a denial.
     receipts: tuple[str, ...] = ()
     # The time of its result, in the format of `at`; empty if there is none.
     ended: str = ""
 
-    def with_result(self, result: "Result") -> "Call":
+    def with_result(self, result: "Result") -> "TranscriptCall":
         """Return the call with its result."""
         return self._replace(
             outcome=result.outcome, by_words=result.by_words, receipts=result.receipts, ended=result.at
@@ -79,7 +79,7 @@ class Transcript(NamedTuple):
 
     path: str
     session: str
-    calls: tuple[Call, ...]
+    calls: tuple[TranscriptCall, ...]
     bad_lines: int = 0
     # Whether the file is longer than the limit.
     cut: bool = False
@@ -92,10 +92,10 @@ class CallCollector:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, TranscriptCall] = {}
         self.full = False
 
-    def add_call(self, call: Call) -> None:
+    def add_call(self, call: TranscriptCall) -> None:
         """Add a call."""
         known = self._calls.get(call.id)
         if known is not None:
@@ -103,7 +103,7 @@ class CallCollector:
         elif self._has_room():
             self._calls[call.id] = call
 
-    def add_result(self, call: Call) -> None:
+    def add_result(self, call: TranscriptCall) -> None:
         """Add the result of a call. The call itself need not have been added."""
         known = self._calls.get(call.id)
         if known is not None:
@@ -111,7 +111,7 @@ class CallCollector:
         elif self._has_room():
             self._calls[call.id] = call
 
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[TranscriptCall, ...]:
         """Return the calls in the order in which they were added."""
         return tuple(self._calls.values())
 
@@ -120,7 +120,7 @@ class CallCollector:
         return not self.full
 
 
-def _select_result(one: Call, other: Call) -> Result:
+def _select_result(one: TranscriptCall, other: TranscriptCall) -> Result:
     """Return the more significant of two results; of two with the same outcome, the one that rests on text alone."""
     found = min(one, other, key=lambda call: (_RANK[call.outcome], not call.by_words))
     # A valid decision is not later than the first result.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
-from remit.assistants.reconcile.calls import Call, Outcome
+from remit.assistants.reconcile.calls import Outcome, TranscriptCall
 from remit.claims.receipt import Receipt, SignedReceipt, receipt_tool_name
 from remit.claims.strictjson import JSON
 from remit.policy.evidence import CALL_MEASUREMENT
@@ -62,7 +62,7 @@ class SignedDecision(NamedTuple):
 class MismatchedReceipt(NamedTuple):
     """A call, a receipt with its id that is not about this call, and how they differ."""
 
-    call: Call
+    call: TranscriptCall
     receipt_id: str
     differs: tuple[Difference, ...]
 
@@ -81,12 +81,12 @@ class Coverage(NamedTuple):
     not_run: int = 0
     # Made before the protection.
     before: int = 0
-    unreceipted: tuple[Call, ...] = ()
-    refused_but_run: tuple[Call, ...] = ()
+    unreceipted: tuple[TranscriptCall, ...] = ()
+    refused_but_run: tuple[TranscriptCall, ...] = ()
     # With a receipt that has their id but is about another call.
     mismatched: tuple[MismatchedReceipt, ...] = ()
     # Not run according to the text of their result alone.
-    unproven: tuple[Call, ...] = ()
+    unproven: tuple[TranscriptCall, ...] = ()
     # Decisions on calls that are not in the transcripts of their session.
     permitted_not_seen: tuple[SignedDecision, ...] = ()
 
@@ -133,7 +133,7 @@ def _parse_decision(claims: Receipt, assistant: str, session: str) -> Iterator[S
 
 
 def compare(
-    calls: Iterable[Call], decisions: Iterable[SignedDecision], since: Mapping[str, str] | None = None
+    calls: Iterable[TranscriptCall], decisions: Iterable[SignedDecision], since: Mapping[str, str] | None = None
 ) -> Coverage:
     """Compare calls with decisions.
 
@@ -142,7 +142,7 @@ def compare(
     """
     decisions_by_id = _by_id((one.call_id, one) for one in decisions)
     records_by_id = _by_id((call.id, call) for call in calls)
-    found: dict[_CallStatus, list[Call]] = {status: [] for status in get_args(_CallStatus)}
+    found: dict[_CallStatus, list[TranscriptCall]] = {status: [] for status in get_args(_CallStatus)}
     known, mismatched = dict[str, SignedDecision](), list[MismatchedReceipt]()
     for call_id, records in records_by_id.items():
         call, others = _most_significant(records), list[MismatchedReceipt]()
@@ -185,12 +185,12 @@ def _by_id(pairs: Iterable[tuple[str, _T]]) -> dict[str, list[_T]]:
     return found
 
 
-def _most_significant(records: Sequence[Call]) -> Call:
+def _most_significant(records: Sequence[TranscriptCall]) -> TranscriptCall:
     """Return the record that shows that the call was started, if there is one; else the first."""
     return next((call for call in records if call.outcome in _STARTED), records[0])
 
 
-def _differences(records: Sequence[Call], decision: SignedDecision) -> tuple[Difference, ...]:
+def _differences(records: Sequence[TranscriptCall], decision: SignedDecision) -> tuple[Difference, ...]:
     """Return how a decision differs from the records of a call with its id.
 
     The session of any record may match, because a session that is continued under another id repeats its calls.
@@ -216,7 +216,7 @@ def _is_later(decided: str, ended: str) -> bool:
     return one[1][:length] > other[1][:length]
 
 
-def _classify(call: Call, decision: SignedDecision | None, since: str, *, has_others: bool) -> _CallStatus:
+def _classify(call: TranscriptCall, decision: SignedDecision | None, since: str, *, has_others: bool) -> _CallStatus:
     if decision is not None:
         return _classify_decided(call, decision)
     if call.outcome in _NOT_STARTED and not call.by_words:
@@ -229,7 +229,7 @@ def _classify(call: Call, decision: SignedDecision | None, since: str, *, has_ot
     return "mismatched" if has_others else "unreceipted"
 
 
-def _classify_decided(call: Call, decision: SignedDecision) -> _CallStatus:
+def _classify_decided(call: TranscriptCall, decision: SignedDecision) -> _CallStatus:
     if decision.permitted:
         return "permitted"
     if call.outcome in _STARTED:
@@ -254,7 +254,7 @@ def build_report(coverage: Coverage) -> dict[str, JSON]:
     }
 
 
-def _call_members(call: Call) -> dict[str, JSON]:
+def _call_members(call: TranscriptCall) -> dict[str, JSON]:
     return {
         "call": call.id,
         "tool": call.tool,

@@ -14,21 +14,21 @@ from remit.claims.chain import Head, walk_chain
 from remit.claims.keys import Keyring
 from remit.claims.receipt import SignedReceipt, verify_receipt
 from remit.errors import BrokenChain, TokenError
-from remit.governor.assistant_sessions import generation_of
+from remit.governor.assistant_sessions import read_generation
 from remit.governor.tampering import TAMPERED
 from remit.ledger.records import Session
-from remit.ledger.store import Reader
+from remit.ledger.store import LedgerReader
 
 __all__ = [
     "BYPASSES",
     "GovernedSession",
     "LedgerDecisions",
     "RecentFindings",
-    "ended_for_tampering",
     "find_denial",
-    "governed_sessions",
+    "find_ended_for_tampering",
     "load_decisions",
-    "recent_findings",
+    "load_governed_sessions",
+    "load_recent_findings",
 ]
 
 # Denial codes of receipts about calls that ran without a decision, or after a denial.
@@ -78,7 +78,7 @@ class LedgerDecisions(NamedTuple):
     broken: tuple[str, ...]
 
 
-def governed_sessions(reader: Reader, assistant: str) -> list[GovernedSession]:
+def load_governed_sessions(reader: LedgerReader, assistant: str) -> list[GovernedSession]:
     """Return the sessions of an assistant in the ledger, oldest first."""
     children = dict[str, list[Session]]()
     for session in _all_sessions(reader):
@@ -90,24 +90,24 @@ def governed_sessions(reader: Reader, assistant: str) -> list[GovernedSession]:
         if source.get("app") == assistant and source.get("id"):
             key = (source["id"], source.get("protection", ""))
             found.setdefault(key, []).extend(_with_children(session, children))
-            generations[key] = generation_of(source)
+            generations[key] = read_generation(source)
     return [GovernedSession(*key, tuple(sessions), generations[key]) for key, sessions in found.items()]
 
 
-def ended_for_tampering(governed: Iterable[GovernedSession], protection: Protection) -> list[Session]:
+def find_ended_for_tampering(governed: Iterable[GovernedSession], protection: Protection) -> list[Session]:
     """Return the sessions of a protection that were ended for tampering since `remit protect` was last run."""
     current = (one for one in governed if one.protection == protection.id and one.generation >= protection.generation)
     return [session for one in current for session in one.sessions if session.cause == TAMPERED]
 
 
-def _all_sessions(reader: Reader) -> Iterator[Session]:
+def _all_sessions(reader: LedgerReader) -> Iterator[Session]:
     after = 0
     while page := reader.sessions(after=after, limit=_PAGE):
         yield from page
         after = page[-1].number
 
 
-def _sources(reader: Reader) -> Iterator[tuple[Session, Mapping[str, str]]]:
+def _sources(reader: LedgerReader) -> Iterator[tuple[Session, Mapping[str, str]]]:
     after = 0
     while page := reader.sources(after=after, limit=_PAGE):
         for session, source in page:
@@ -127,7 +127,7 @@ def _with_children(session: Session, children: Mapping[str, list[Session]]) -> I
 
 
 def load_decisions(
-    reader: Reader, governed: Iterable[GovernedSession], assistant: str, keyring: Keyring
+    reader: LedgerReader, governed: Iterable[GovernedSession], assistant: str, keyring: Keyring
 ) -> LedgerDecisions:
     """Return the decisions in sessions, from the part of each chain that verifies."""
     decisions, broken = list[SignedDecision](), list[str]()
@@ -140,7 +140,7 @@ def load_decisions(
     return LedgerDecisions(tuple(decisions), tuple(broken))
 
 
-def _verify_chain(reader: Reader, session: Session, keyring: Keyring) -> tuple[list[SignedReceipt], bool]:
+def _verify_chain(reader: LedgerReader, session: Session, keyring: Keyring) -> tuple[list[SignedReceipt], bool]:
     """Return the receipts of a chain as far as they verify, and whether the whole chain does."""
     chain, head = list[SignedReceipt](), None
     try:
@@ -149,15 +149,15 @@ def _verify_chain(reader: Reader, session: Session, keyring: Keyring) -> tuple[l
             head = reached
     except BrokenChain:
         return chain, False
-    return chain, _is_head_of(head, session)
+    return chain, _matches_head(head, session)
 
 
-def _is_head_of(head: Head | None, session: Session) -> bool:
+def _matches_head(head: Head | None, session: Session) -> bool:
     reached = (head.lineage.grant_id, head.length, head.receipt_hash) if head else (session.id, 0, None)
     return reached == (session.id, session.length, session.receipt_hash)
 
 
-def _tokens(reader: Reader, session: Session) -> Iterator[str]:
+def _tokens(reader: LedgerReader, session: Session) -> Iterator[str]:
     """Yield the receipt tokens of a session, up to the length that it had when it was read."""
     after = 0
     while after < session.length:
@@ -168,8 +168,8 @@ def _tokens(reader: Reader, session: Session) -> Iterator[str]:
         after = page[-1].seq
 
 
-def recent_findings(
-    reader: Reader, governed: Iterable[GovernedSession], assistant: str, keyring: Keyring, since: str
+def load_recent_findings(
+    reader: LedgerReader, governed: Iterable[GovernedSession], assistant: str, keyring: Keyring, since: str
 ) -> RecentFindings:
     """Return findings in the most recent receipts of an assistant that verify.
 
@@ -177,27 +177,25 @@ def recent_findings(
     """
     sessions = {session.id for one in governed for session in one.sessions}
     kept = [numbered.kept for code in BYPASSES for numbered in reader.denials(code, limit=_PAGE)]
-    found = [
-        receipt for one in kept if one.session_id in sessions for receipt in _verified_receipts(one.token, keyring)
-    ]
+    found = [receipt for one in kept if one.session_id in sessions for receipt in _verify_receipts(one.token, keyring)]
     bypassed = (one.claims.receipt_id for one in found if one.claims.timestamp[:_SECOND] >= since[:_SECOND])
     last = [one.kept for one in reader.latest_receipts(limit=_PAGE) if one.kept.session_id in sessions]
     decisions = find_decisions(
-        (receipt for one in last for receipt in _verified_receipts(one.token, keyring)), assistant, ""
+        (receipt for one in last for receipt in _verify_receipts(one.token, keyring)), assistant, ""
     )
     return RecentFindings(tuple(bypassed), frozenset(one.mode for one in decisions if one.mode))
 
 
-def find_denial(reader: Reader, receipt_id: str, keyring: Keyring, tool: str) -> str | None:
+def find_denial(reader: LedgerReader, receipt_id: str, keyring: Keyring, tool: str) -> str | None:
     """Return the session of a receipt, if it verifies and denies a call of this tool; else None."""
     kept = reader.receipt(receipt_id)
-    for one in _verified_receipts(kept.token, keyring) if kept else ():
+    for one in _verify_receipts(kept.token, keyring) if kept else ():
         if (one.claims.receipt_id, one.claims.tool) == (receipt_id, tool) and one.claims.verdict != "compliant":
             return one.claims.grant_id
     return None
 
 
-def _verified_receipts(token: str, keyring: Keyring) -> Iterator[SignedReceipt]:
+def _verify_receipts(token: str, keyring: Keyring) -> Iterator[SignedReceipt]:
     try:
         yield verify_receipt(token, keyring)
     except TokenError:

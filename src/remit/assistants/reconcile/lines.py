@@ -25,7 +25,7 @@ _CHUNK: Final = 1024 * 1024
 class Lines:
     """Iterates over the objects of one file.
 
-    After the iteration, `bad` is the number of lines that could not be parsed, `cut` says whether the file is longer
+    After the iteration, `bad` is the number of lines that could not be parsed, `cut` is whether the file is longer
     than `max_bytes`, and `digest` is that of all lines that were not too long.
     """
 

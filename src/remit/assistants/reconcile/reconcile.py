@@ -10,7 +10,7 @@ from remit.assistants.reconcile.selection import SelectedTranscripts
 from remit.claims.keys import Keyring
 from remit.claims.strictjson import JSON
 from remit.governor.statements import RecordStatement
-from remit.ledger.store import Reader
+from remit.ledger.store import LedgerReader
 
 __all__ = ["RECONCILE", "Reconciliation", "reconcile_transcripts"]
 
@@ -77,7 +77,11 @@ class Reconciliation(NamedTuple):
 
 
 def reconcile_transcripts(
-    reader: Reader, keyring: Keyring, assistant: str, governed: Sequence[GovernedSession], selected: SelectedTranscripts
+    reader: LedgerReader,
+    keyring: Keyring,
+    assistant: str,
+    governed: Sequence[GovernedSession],
+    selected: SelectedTranscripts,
 ) -> Reconciliation:
     """Compare the selected transcripts with the sessions in the ledger."""
     names = {one.session for one in selected.transcripts}

@@ -9,13 +9,13 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
-from remit.assistants.reconcile.calls import Call, Transcript, TranscriptReader
+from remit.assistants.reconcile.calls import Transcript, TranscriptCall, TranscriptReader
 from remit.assistants.reconcile.evidence import GovernedSession
 from remit.assistants.records import Protection
-from remit.errors import FieldInvalid, StateMissing
+from remit.errors import FieldInvalid, SessionNotFound, StateMissing
 from remit.governor.clock import format_timestamp
 
-__all__ = ["SelectedTranscripts", "select_by_path", "select_from_ledger"]
+__all__ = ["SelectedTranscripts", "select_by_path", "select_recent"]
 
 # The session ids of assistants are UUIDs, and file names end in them.
 _ID_LENGTH: Final = 36
@@ -49,25 +49,32 @@ def select_by_path(
     return SelectedTranscripts(tuple(reader.read(path) for path in paths), (), _since(governed, protections))
 
 
-def select_from_ledger(
+def select_recent(
     reader: TranscriptReader,
     config: Path,
     governed: Sequence[GovernedSession],
-    recent: Sequence[GovernedSession],
     protections: Mapping[str, Protection],
+    *,
+    oldest_ms: int,
 ) -> SelectedTranscripts:
-    """Select the transcripts of recent sessions, and all others of protected folders.
+    """Select the transcripts of sessions that were used since `oldest_ms`, and all others of protected folders.
 
-    A session without permitted calls, such as one of a canary, need not have a transcript.
+    A session without permitted calls, such as one of a canary, need not have a transcript. Raises `SessionNotFound` if
+    there are neither transcripts nor sessions that lack one.
     """
+    recent = [one for one in governed if any(each.seen_wall_ms >= oldest_ms for each in one.sessions)]
     read, missing = dict[Path, Transcript](), list[str]()
     for one in recent:
         found = {path: _read(reader, path) for path in reader.find(config, one.name)}
         read |= found
         missing += [one.name] if one.has_permitted and not found else []
     protected = [_Protected(one.folder, _protected_since(one, governed)) for one in protections.values()]
-    others = _others(reader, config, protected, read.keys())
-    return SelectedTranscripts((*read.values(), *others), tuple(missing), _since(governed, protections))
+    transcripts = (*read.values(), *_others(reader, config, protected, read.keys()))
+    if not transcripts and not missing:
+        nothing = SessionNotFound(f"the ledger has no session of {reader.name}, and there is no transcript")
+        nothing.add_note(f"Protect it first: remit protect {reader.name}; or name a transcript.")
+        raise nothing
+    return SelectedTranscripts(transcripts, tuple(missing), _since(governed, protections))
 
 
 def _read(reader: TranscriptReader, path: Path) -> Transcript:
@@ -126,7 +133,7 @@ def _is_before(moment: str, protected: _Protected) -> bool:
     return moment[:_SECOND] < protected.since[:_SECOND]
 
 
-def _is_within(call: Call, protected: _Protected) -> bool:
+def _is_within(call: TranscriptCall, protected: _Protected) -> bool:
     """Return whether a call was made in a folder while it was protected."""
     if call.at and _is_before(call.at, protected):
         return False

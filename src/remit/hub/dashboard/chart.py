@@ -21,7 +21,7 @@ __all__ = [
     "Range",
     "build_chart",
     "first_minute",
-    "tone_of",
+    "get_tone",
 ]
 
 WIDTH: Final = 720
@@ -90,7 +90,7 @@ class Chart(NamedTuple):
     text: str
 
 
-def tone_of(code: str) -> str:
+def get_tone(code: str) -> str:
     """Return the tone for a denial code: `permit` for none, else `deny`, or `unknown` if evidence is missing."""
     if not code:
         return "permit"
@@ -104,7 +104,7 @@ def build_chart(counts: Iterable[MinuteCount], chosen: Range, times: TimeFormatt
     for minute, code, count in counts:
         place = (minute - first) // chosen.minutes
         if 0 <= place < chosen.bars:
-            sums[place][tone_of(code)] += count
+            sums[place][get_tone(code)] += count
     top = _axis_top(max(sum(one.values()) for one in sums))
     width = WIDTH / chosen.bars
 

@@ -18,7 +18,7 @@ from remit.hub.dashboard.labels import FINDINGS, NOT_GENUINE, RECORDED, VERDICTS
 from remit.ledger.records import StoredReceipt
 from remit.policy.evidence import EFFECTS_MEASUREMENT, REMEDY_MEASUREMENT
 
-__all__ = ["CheckedReceipt", "ReceiptEntry", "badge_of", "build_entry", "check_receipt", "measurement_text"]
+__all__ = ["CheckedReceipt", "ReceiptEntry", "build_badge", "build_entry", "check_receipt", "measurement_text"]
 
 _TARGET: Final = 160
 _REASON: Final = 320
@@ -51,7 +51,7 @@ class ReceiptEntry(NamedTuple):
 
     @property
     def genuine(self) -> bool:
-        """Tell whether the receipt verifies."""
+        """Return whether the receipt verifies."""
         return self.when is not None
 
 
@@ -78,7 +78,7 @@ def build_entry(checked: CheckedReceipt, times: TimeFormatter) -> ReceiptEntry:
         kept.seq,
         kept.receipt_id,
         kept.session_id,
-        badge_of(claims),
+        build_badge(claims),
         clip(claims.reason, _REASON),
         times.when(claims.iat),
         clip(claims.tool, _TOOL),
@@ -89,7 +89,7 @@ def build_entry(checked: CheckedReceipt, times: TimeFormatter) -> ReceiptEntry:
     )
 
 
-def badge_of(claims: Receipt) -> Badge:
+def build_badge(claims: Receipt) -> Badge:
     """Return the badge of a receipt: its verdict, `RECORDED` if it decides on no call, or that of a finding."""
     finding = FINDINGS.get(claims.internal_denial_code or "")
     if finding is not None:

@@ -21,7 +21,7 @@ __all__ = [
     "Badge",
     "Meaning",
     "describe_fault",
-    "meaning_of",
+    "find_meaning",
 ]
 
 
@@ -125,7 +125,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     ),
     "coverage_unproven": Meaning(
         "Calls not proven",
-        "Only the agent's own record says that calls without a receipt did not run, which proves nothing.",
+        "The agent's own record is the only sign that calls without a receipt did not run, and proves nothing.",
     ),
     "enforcement_gap": Meaning(
         "Protection not in force",
@@ -151,7 +151,9 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         "Unseen at the provider",
         "Part of the work was done at the provider of the model, where nothing here can see it.",
     ),
-    "target_unknown": Meaning("Target unknown", "It could not be told what the call would touch, and doubt refuses."),
+    "target_unknown": Meaning(
+        "Target unknown", "It could not be determined what the call would affect, so it is refused."
+    ),
     "shell_unparsed": Meaning(
         "Command not readable",
         "The command cannot be read with certainty as the shell would read it, and doubt refuses.",
@@ -180,7 +182,7 @@ FAULT_WORDS: Final[Mapping[str, str]] = {
 }
 
 
-def meaning_of(code: str) -> Meaning:
+def find_meaning(code: str) -> Meaning:
     """Return the meaning of a denial code; an unknown code is its own title."""
     return MEANINGS.get(code) or Meaning(code, "This version of Remit has no description of this code.")
 

@@ -18,10 +18,10 @@ from remit.hub.commit_failures import CommitFailureTracker
 from remit.hub.dashboard.chart import RANGES, build_chart, first_minute
 from remit.hub.dashboard.entries import CheckedReceipt, ReceiptEntry, build_entry, check_receipt
 from remit.hub.dashboard.formatting import TimeFormatter
-from remit.hub.dashboard.labels import meaning_of
+from remit.hub.dashboard.labels import find_meaning
 from remit.hub.dashboard.paging import PAGE_SIZE, Pager, chain_pager
 from remit.hub.dashboard.receipt_fields import field_groups
-from remit.hub.dashboard.sessions import SessionCard, build_card, passport_limits, review_actions, title_of
+from remit.hub.dashboard.sessions import SessionCard, build_card, passport_limits, review_actions, session_title
 from remit.hub.dashboard.summary import (
     NOT_PREVENTED,
     Alert,
@@ -39,7 +39,7 @@ from remit.hub.dashboard.views import (
     Denial,
     DenialPage,
     DenialsPage,
-    Overview,
+    OverviewPage,
     ReceiptPage,
     SessionPage,
     SessionsPage,
@@ -74,7 +74,7 @@ class PageReader:
         self._times = TimeFormatter(now.wall_s, zone)
         self._ledger_state = context.reader.ledger_state()
 
-    def overview(self, chosen: str) -> Overview:
+    def overview(self, chosen: str) -> OverviewPage:
         """Read the overview, with the chart of a range."""
         reader, span = self._reader, RANGES[chosen]
         newest = reader.latest_receipts(limit=PAGE_SIZE)
@@ -93,7 +93,7 @@ class PageReader:
             last=last,
             verified=self._verified(whole.sessions),
         )
-        return Overview(
+        return OverviewPage(
             summary,
             build_tiles(active=active, sessions=whole.sessions, receipts=whole.receipts, counts=count_verdicts(codes)),
             build_chart(reader.denials_per_minute(first, step=span.minutes), span, self._times),
@@ -214,7 +214,7 @@ class PageReader:
             self._neighbour(kept, -1),
             self._neighbour(kept, 1),
             result.receipt_id if result else None,
-            _decision_of(checked),
+            _decision_id(checked),
         )
 
     def _neighbour(self, kept: StoredReceipt, step: int) -> str | None:
@@ -247,7 +247,7 @@ class PageReader:
             if name not in titles:
                 session = self._reader.session(name)
                 titles[name] = self._title(session) if session else name
-            denials.append(Denial(self._entry(one.kept), titles[name], meaning_of(one.code)))
+            denials.append(Denial(self._entry(one.kept), titles[name], find_meaning(one.code)))
         return tuple(denials)
 
     def _get_session(self, session_id: str) -> Session:
@@ -280,7 +280,7 @@ class PageReader:
         )
 
     def _title(self, session: Session) -> str:
-        return title_of(session, self._mission(session), self._reader.source_of(session.id))
+        return session_title(session, self._mission(session), self._reader.source_of(session.id))
 
     def _mission(self, session: Session) -> Mission | None:
         """Return the mission of a session; None if its passport does not verify."""
@@ -301,7 +301,7 @@ def _pager(found: int, before: int | None, last: int | None) -> Pager:
     return Pager(before is None, older=older)
 
 
-def _decision_of(checked: CheckedReceipt) -> str | None:
+def _decision_id(checked: CheckedReceipt) -> str | None:
     """Return the id of the decision receipt, if this is the receipt of an outcome."""
     ref = checked.receipt.claims.evidence_proof_ref if checked.receipt else None
     named = ref.get("receipt_id") if isinstance(ref, dict) and ref.get("type") == "remit.decision" else None

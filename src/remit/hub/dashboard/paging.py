@@ -33,7 +33,7 @@ class Links(NamedTuple):
 
 
 class Pager(NamedTuple):
-    """The position of a page in a list, newest first. `newest` tells whether it is the first page.
+    """The position of a page in a list, newest first. `newest`: whether it is the first page.
 
     `newer`, `older` and `oldest` are the `before` parameters of other pages, if there are any; `text` is the position
     in words.
@@ -47,7 +47,7 @@ class Pager(NamedTuple):
 
 
 def is_live(query: Mapping[str, str]) -> bool:
-    """Tell whether the page refreshes itself."""
+    """Return whether the page refreshes itself."""
     return parse_choice(query, "live", ("on", "off")) == "on"
 
 

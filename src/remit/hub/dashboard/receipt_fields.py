@@ -13,15 +13,15 @@ from remit.claims.types import encode
 from remit.governor.receipts import clip
 from remit.hub.dashboard.entries import measurement_text
 from remit.hub.dashboard.formatting import TimeFormatter, format_duration, format_number
-from remit.hub.dashboard.labels import PUBLIC_REASONS, meaning_of
+from remit.hub.dashboard.labels import PUBLIC_REASONS, find_meaning
 from remit.policy.evidence import EFFECTS_MEASUREMENT, REMEDY_MEASUREMENT
 
-__all__ = ["Field", "FieldGroup", "field_groups"]
+__all__ = ["DisplayField", "FieldGroup", "field_groups"]
 
 _LONG: Final = 4096
 
 
-class Field(NamedTuple):
+class DisplayField(NamedTuple):
     """A name and a value. `form` is how it is displayed: `prose`, `code`, or `denial` for a code with a page."""
 
     name: str
@@ -33,7 +33,7 @@ class FieldGroup(NamedTuple):
     """Fields that belong together."""
 
     title: str
-    fields: tuple[Field, ...]
+    fields: tuple[DisplayField, ...]
 
 
 def field_groups(receipt: SignedReceipt, times: TimeFormatter) -> tuple[FieldGroup, ...]:
@@ -49,39 +49,39 @@ def field_groups(receipt: SignedReceipt, times: TimeFormatter) -> tuple[FieldGro
     )
 
 
-def _decision(claims: Receipt) -> Iterator[Field]:
-    yield Field("Verdict", claims.verdict, "code")
-    yield Field("Reason", claims.reason)
+def _decision(claims: Receipt) -> Iterator[DisplayField]:
+    yield DisplayField("Verdict", claims.verdict, "code")
+    yield DisplayField("Reason", claims.reason)
     if claims.internal_denial_code:
-        yield Field("Denial code", claims.internal_denial_code, "denial")
-        yield Field("What it means", meaning_of(claims.internal_denial_code).sentence)
+        yield DisplayField("Denial code", claims.internal_denial_code, "denial")
+        yield DisplayField("What it means", find_meaning(claims.internal_denial_code).sentence)
     if claims.public_denial_reason:
         public = PUBLIC_REASONS[claims.public_denial_reason]
-        yield Field("What others are told", f"{public} ({claims.public_denial_reason})")
+        yield DisplayField("Shown to others", f"{public} ({claims.public_denial_reason})")
     if remedy := measurement_text(claims, REMEDY_MEASUREMENT):
-        yield Field("What would have helped", remedy)
+        yield DisplayField("What would have helped", remedy)
     for decision in claims.policy_decisions:
         took = f" in {decision.eval_ms:g} ms" if decision.eval_ms is not UNSET else ""
-        yield Field(
+        yield DisplayField(
             f"Engine {clip(decision.backend, 64)}", f"{decision.decision}{took}: {decision.reason or 'no reason given'}"
         )
 
 
-def _call(claims: Receipt) -> Iterator[Field]:
-    yield Field("Tool", claims.tool, "code")
-    yield Field("Target", claims.target, "code")
+def _call(claims: Receipt) -> Iterator[DisplayField]:
+    yield DisplayField("Tool", claims.tool, "code")
+    yield DisplayField("Target", claims.target, "code")
     if effects := measurement_text(claims, EFFECTS_MEASUREMENT):
-        yield Field("Effects", effects)
-    yield Field("Action class", claims.action_class)
-    yield Field("Resource family", claims.resource_family)
-    yield Field("Side effects", claims.side_effect_class)
-    yield Field("Happened at", claims.timestamp, "code")
-    yield Field("Arguments (SHA-256)", claims.arguments_hash, "code")
-    yield Field("Invocation", _digest(claims.invocation_digest), "code")
+        yield DisplayField("Effects", effects)
+    yield DisplayField("Action class", claims.action_class)
+    yield DisplayField("Resource family", claims.resource_family)
+    yield DisplayField("Side effects", claims.side_effect_class)
+    yield DisplayField("Happened at", claims.timestamp, "code")
+    yield DisplayField("Arguments (SHA-256)", claims.arguments_hash, "code")
+    yield DisplayField("Invocation", _digest(claims.invocation_digest), "code")
 
 
-def _evidence(claims: Receipt) -> Iterator[Field]:
-    yield Field("Evidence level", claims.evidence_level)
+def _evidence(claims: Receipt) -> Iterator[DisplayField]:
+    yield DisplayField("Evidence level", claims.evidence_level)
     for name, value in (
         ("Content class", claims.content_class),
         ("Provenance", claims.content_provenance),
@@ -90,47 +90,47 @@ def _evidence(claims: Receipt) -> Iterator[Field]:
         ("Proof", claims.evidence_proof_ref),
     ):
         if value is not UNSET:
-            yield Field(name, _plain(value))
+            yield DisplayField(name, _plain(value))
     if claims.result_hash is not UNSET:
-        yield Field("Digest of the content", _digest(claims.result_hash), "code")
+        yield DisplayField("Digest of the content", _digest(claims.result_hash), "code")
     for name, measurement in (claims.measurements or {}).items():
-        yield Field(
+        yield DisplayField(
             name,
             _describe_measurement(measurement, with_description=name not in (EFFECTS_MEASUREMENT, REMEDY_MEASUREMENT)),
         )
 
 
-def _budget(claims: Receipt) -> Iterator[Field]:
+def _budget(claims: Receipt) -> Iterator[DisplayField]:
     for name, left in claims.budget_remaining.items():
-        yield Field(
+        yield DisplayField(
             f"{_BUDGETS.get(name, name)} left", format_duration(left) if name == "duration_s" else format_number(left)
         )
     delta = claims.budget_delta
     if isinstance(delta, LineageBudgetDelta):
-        yield Field("This step", f"{delta.operation} {format_number(delta.amount)} of {delta.resource}")
+        yield DisplayField("This step", f"{delta.operation} {format_number(delta.amount)} of {delta.resource}")
     if delta is not UNSET:
-        yield Field("As it is signed", _plain(delta), "code")
+        yield DisplayField("As it is signed", _plain(delta), "code")
 
 
-def _chain(claims: Receipt) -> Iterator[Field]:
-    yield Field("Step", claims.step_id, "code")
-    yield Field("Receipt", claims.receipt_id, "code")
-    yield Field("Parent", claims.parent_receipt_id or "none: the first of its chain", "code")
-    yield Field("Hash of the parent", claims.parent_receipt_hash or "none", "code")
-    yield Field("Passport (grant)", claims.grant_id, "code")
-    yield Field("Agent (actor)", claims.actor, "code")
-    yield Field("Run", f"{claims.trace_id} · {claims.run_nonce}", "code")
+def _chain(claims: Receipt) -> Iterator[DisplayField]:
+    yield DisplayField("Step", claims.step_id, "code")
+    yield DisplayField("Receipt", claims.receipt_id, "code")
+    yield DisplayField("Parent", claims.parent_receipt_id or "none: the first of its chain", "code")
+    yield DisplayField("Hash of the parent", claims.parent_receipt_hash or "none", "code")
+    yield DisplayField("Passport (grant)", claims.grant_id, "code")
+    yield DisplayField("Agent (actor)", claims.actor, "code")
+    yield DisplayField("Run", f"{claims.trace_id} · {claims.run_nonce}", "code")
 
 
-def _signature(receipt: SignedReceipt, times: TimeFormatter) -> Iterator[Field]:
+def _signature(receipt: SignedReceipt, times: TimeFormatter) -> Iterator[DisplayField]:
     claims = receipt.claims
     issued, ends = times.when(claims.iat), times.when(claims.exp)
-    yield Field("Issuer", claims.iss, "code")
-    yield Field("Key", receipt.kid, "code")
-    yield Field("Issued", f"{issued.clock} ({issued.iso})")
-    yield Field("Kept valid until", f"{ends.clock} ({ends.iso})")
-    yield Field("Token id", claims.jti, "code")
-    yield Field("Hash of this receipt", receipt.hash, "code")
+    yield DisplayField("Issuer", claims.iss, "code")
+    yield DisplayField("Key", receipt.kid, "code")
+    yield DisplayField("Issued", f"{issued.clock} ({issued.iso})")
+    yield DisplayField("Kept valid until", f"{ends.clock} ({ends.iso})")
+    yield DisplayField("Token id", claims.jti, "code")
+    yield DisplayField("Hash of this receipt", receipt.hash, "code")
 
 
 _BUDGETS: Final = {"tool_calls": "Calls", "duration_s": "Time"}

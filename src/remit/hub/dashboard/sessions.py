@@ -26,7 +26,7 @@ __all__ = [
     "chain_status",
     "passport_limits",
     "review_actions",
-    "title_of",
+    "session_title",
 ]
 
 _TITLE: Final = 120
@@ -111,7 +111,7 @@ def build_card(
     return SessionCard(
         id=session.id,
         number=session.number,
-        title=title_of(session, mission, source),
+        title=session_title(session, mission, source),
         agent=clip(session.actor, _WORDS),
         source=_describe_source(_source_details(source)),
         state=_state(session, ledger_state),
@@ -127,7 +127,7 @@ def build_card(
     )
 
 
-def title_of(session: Session, mission: Mission | None, source: Source | None) -> str:
+def session_title(session: Session, mission: Mission | None, source: Source | None) -> str:
     """Return the title of a session: that of its source, or its mission."""
     title = _source_details(source).get("title") or (mission.mission if mission else "A passport that does not verify")
     return clip(" ".join(title.split()) or session.id, _TITLE)
@@ -196,15 +196,15 @@ def chain_status(session: Session, progress: SessionProgress, times: TimeFormatt
     if not session.length:
         return ChainStatus("plain", "No receipts yet.")
     if progress.complete:
-        return ChainStatus("permit", _verified(progress, times))
+        return ChainStatus("permit", _describe_verified(progress, times))
     text = f"Verified to receipt {format_number(progress.verified)} of {format_number(session.length)} so far."
     return ChainStatus("plain", text, "The rest is verified in the background.")
 
 
-_BROKEN: Final = "Trust nothing from there on. “remit ledger check” says more, and a backup may have what is missing."
+_BROKEN: Final = "Trust nothing from there on. Run “remit ledger check” for details; a backup may have what is missing."
 
 
-def _verified(progress: SessionProgress, times: TimeFormatter) -> str:
+def _describe_verified(progress: SessionProgress, times: TimeFormatter) -> str:
     """Return the sentence for a chain that was verified in full."""
     text = f"Verified to receipt {format_number(progress.length)} of {format_number(progress.length)}"
     return f"{text}." if progress.at is None else f"{text}, at {times.when(progress.at).clock}."

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from remit.hub.dashboard.chart import tone_of
+from remit.hub.dashboard.chart import get_tone
 from remit.hub.dashboard.formatting import format_number, pluralize
-from remit.hub.dashboard.labels import PUBLIC_REASONS, Meaning, meaning_of
+from remit.hub.dashboard.labels import PUBLIC_REASONS, Meaning, find_meaning
 from remit.ledger.records import CodeCount
 from remit.policy.engines import DENIALS
 
@@ -100,7 +100,7 @@ def count_verdicts(codes: Iterable[CodeCount]) -> Counts:
     """Return the numbers of compliant receipts, of denials, and of denials for missing evidence."""
     sums = {"permit": 0, "deny": 0, "unknown": 0}
     for code, count in codes:
-        sums[tone_of(code)] += count
+        sums[get_tone(code)] += count
     return Counts(**sums)
 
 
@@ -109,7 +109,7 @@ def denial_reasons(codes: Iterable[CodeCount]) -> tuple[DenialReason, ...]:
     denials = sorted(((count, code) for code, count in codes if code and count), reverse=True)
     most = denials[0][0] if denials else 1
     return tuple(
-        DenialReason(code, meaning_of(code), _public(code), tone_of(code), count, round(100 * count / most, 2))
+        DenialReason(code, find_meaning(code), _public(code), get_tone(code), count, round(100 * count / most, 2))
         for count, code in denials
     )
 
@@ -142,7 +142,7 @@ def summarize(
     ]
     serious = len(alerts)
     if broken.total > len(broken.listed):
-        # One alert stands for all chains that are not listed; each of them counts.
+        # One alert for all chains that are not listed; each of them counts.
         serious += broken.total - len(broken.listed) - 1
     refused = last_hour.deny + last_hour.unknown
     if refused:
@@ -163,7 +163,7 @@ def _commit_alerts(failure: str) -> list[Alert]:
         return []
     text = (
         f"Nothing can be recorded since {failure}, so events are refused. "
-        "“remit doctor” says what to do; this stays here until something is recorded again."
+        "Run “remit doctor” for advice; this stays here until something is recorded again."
     )
     return [Alert(_BAD, text)]
 
@@ -213,7 +213,7 @@ def _describe_refusals(refused: int, unknown: int) -> str:
     return f"{text}, {'all' if unknown == refused else format_number(unknown)} of them for want of evidence."
 
 
-# If the verifier is further behind than this, the headline says so.
+# If the verifier is further behind than this, the headline shows it.
 _BEHIND_S: Final = 300
 
 

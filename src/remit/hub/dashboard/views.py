@@ -10,7 +10,7 @@ from remit.hub.dashboard.receipt_fields import FieldGroup
 from remit.hub.dashboard.sessions import PassportLimits, ReviewAction, SessionCard
 from remit.hub.dashboard.summary import DenialReason, Summary, Tile
 
-__all__ = ["Denial", "DenialPage", "DenialsPage", "Overview", "ReceiptPage", "SessionPage", "SessionsPage"]
+__all__ = ["Denial", "DenialPage", "DenialsPage", "OverviewPage", "ReceiptPage", "SessionPage", "SessionsPage"]
 
 
 class Denial(NamedTuple):
@@ -21,7 +21,7 @@ class Denial(NamedTuple):
     meaning: Meaning
 
 
-class Overview(NamedTuple):
+class OverviewPage(NamedTuple):
     """The overview."""
 
     summary: Summary

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.cli.assistants import get_program_version
+from remit.assistants.install.program import get_program_version
 
 
 def version(tmp_path: Path, name: str, said: str) -> str:

@@ -1,13 +1,12 @@
 """The checks of `remit doctor ASSISTANT`: whether its protection is installed and works, and whether it was bypassed.
 
-Keeps this invariant: the settings alone prove nothing. A test call is sent through every hook in the settings, and must
+Invariant: the settings alone prove nothing. A test call is sent through every hook in the settings, and must
 be denied with a receipt that verifies.
 """
 
 import hashlib
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hmac import compare_digest
 from pathlib import Path
@@ -16,34 +15,38 @@ from typing import Final, NamedTuple
 
 from remit.assistants.claude_code.settings import BLOCKS_ON_FAILURE, parse_version
 from remit.assistants.doctor.canary import BEFORE_CALL_EVENTS, CANARY_TOOL, CanaryResult, new_canary, send_canary
+from remit.assistants.doctor.checks import Check, CheckResult
 from remit.assistants.doctor.other_hooks import find_other_hooks
 from remit.assistants.doctor.processes import OptionEffect, SuspectProcess, find_suspects, running_processes
 from remit.assistants.doctor.registration import RegistrationState, check_registration, sets_no_proxy
 from remit.assistants.doctor.settings import Hook
 from remit.assistants.install.plan import HookConnection, InstallTarget, Plan, Planner
-from remit.assistants.reconcile.evidence import ended_for_tampering, find_denial, governed_sessions, recent_findings
-from remit.assistants.records import PROTECTIONS_FOLDER, Protection, Protections, wire_name
-from remit.assistants.registry import HOOK_ADAPTERS, PLANNERS
+from remit.assistants.install.program import find_program, get_program_version
+from remit.assistants.install.protect import build_connection
+from remit.assistants.reconcile.evidence import (
+    find_denial,
+    find_ended_for_tampering,
+    load_governed_sessions,
+    load_recent_findings,
+)
+from remit.assistants.records import PROTECTIONS_FOLDER, Protection, wire_name
+from remit.assistants.registry import HOOK_ADAPTERS
 from remit.claims.mission import parse_mission
-from remit.cli.assistants import find_program, get_program_version, make_wire
-from remit.cli.connect import connect_hub
-from remit.cli.doctor_checks import Check, CheckResult
-from remit.cli.errors import advice_for
-from remit.config import assistant_config_folder, get_hook_variable, load_settings, user_home
+from remit.client.hub import Hub
 from remit.errors import HubTokenRequired, InputError, RemitError, ServiceRefused
+from remit.governor.context import UseCaseRunner
 from remit.governor.sessions import EndSession
-from remit.hub.auth import hook_token, shared_hook_token
-from remit.ledger.home import Home, open_home
+from remit.ledger.home import Home
+from remit.server.hook_tokens import hook_token, shared_hook_token
 from remit.server.run_files import RunFile, load_running
-from remit.wiring import Service
 
-__all__ = ["check_assistant"]
+__all__ = ["DoctorContext", "check_assistant"]
 
 _MAX_WIRE: Final = 64 * 1024
 _MAX_PROFILE: Final = 1024 * 1024
 _PROTECT_AGAIN: Final = "Protect it again: remit protect {}"
 _TIMEOUT_S: Final = 5.0
-_NOT_ASKING: Final = "Hooks still apply, but the assistant asks nobody: check that the profile says what you want."
+_NOT_ASKING: Final = "Hooks still apply, but the assistant does not ask you: check that the profile is what you want."
 # Results for running assistants, the worst first.
 _EFFECTS: Final[Mapping[OptionEffect, CheckResult]] = {
     "bypassing": CheckResult(
@@ -62,11 +65,23 @@ _EFFECTS: Final[Mapping[OptionEffect, CheckResult]] = {
 _START_HUB: Final = "Start it: remit up --background; until then the assistant can run nothing."
 
 
+class DoctorContext(NamedTuple):
+    """The home whose protections are checked, and what the checks need of its settings and of the environment."""
+
+    home: Home
+    governor: UseCaseRunner
+    hub_token: str | None
+    user_home: str
+    # The settings folder of the assistant, if an environment variable names one.
+    config_folder: str
+    # Returns the value of an environment variable that hooks may use.
+    hook_variable: Callable[[str], str]
+
+
 class _CheckTarget(NamedTuple):
     """The protection that is checked, with its assistant and its place."""
 
-    home: Home
-    path: Path
+    context: DoctorContext
     planner: Planner
     protection: Protection
     place: InstallTarget
@@ -81,52 +96,33 @@ class _CheckTarget(NamedTuple):
         return _PROTECT_AGAIN.format(self.planner.name) + level + where
 
 
-def check_assistant(service: Service, path: Path, assistant: str) -> Iterator[Check]:
-    """Run the checks of each protection of an assistant, then those of all together."""
-    planner = PLANNERS[assistant]
-    with ExitStack() as stack:
-        try:
-            home = stack.enter_context(open_home(path, create=False))
-            damaged = list[RemitError]()
-            protections = [one for one in Protections(home).all(damaged=damaged.append) if one.assistant == assistant]
-        except RemitError as error:
-            yield Check("protection", "problem", str(error), advice_for(error))
-            return
-        yield from (Check("protection", "problem", str(error), advice_for(error)) for error in damaged)
-        if not protections:
-            said = f"{planner.title} is not protected by this home"
-            yield Check("protection", "problem", said, f"Protect it: remit protect {assistant}")
-            return
-        installed = get_program_version(planner.program, None)
-        targets = [_make_target(home, path, planner, protection, installed) for protection in protections]
-        ours = list[Hook]()
-        for target in targets:
-            found = yield from _check_protection(service, target)
-            ours += found.hooks
-        yield _named_check("others", _check_other_hooks(planner, targets, ours))
-        yield _named_check("processes", _check_processes(planner, protections))
-        yield _check_evidence(service, planner, protections)
+def check_assistant(context: DoctorContext, planner: Planner, protections: Sequence[Protection]) -> Iterator[Check]:
+    """Run the checks of each protection of an assistant, then those of all together. There is at least one."""
+    installed = get_program_version(planner.program, None)
+    targets = [_build_target(context, planner, protection, installed) for protection in protections]
+    ours = list[Hook]()
+    for target in targets:
+        found = yield from _check_protection(target)
+        ours += found.hooks
+    yield _named_check("others", _check_other_hooks(planner, targets, ours))
+    yield _named_check("processes", _check_processes(planner, protections))
+    yield _named_check("evidence", _check_evidence(context.governor, planner, protections))
 
 
-def _make_target(home: Home, path: Path, planner: Planner, protection: Protection, installed: str) -> _CheckTarget:
+def _build_target(context: DoctorContext, planner: Planner, protection: Protection, installed: str) -> _CheckTarget:
     program = find_program(planner.program, None)
     place = InstallTarget(
         protection.level,
         protection.folder,
-        user_home() or "/",
-        config=assistant_config_folder(planner.variable),
+        context.user_home,
+        config=context.config_folder,
         # If the program does not print its version, the stored one may be out of date.
         version=installed if program else protection.version,
         program=program,
     )
-    wire = make_wire(
-        home.path,
-        protection.id,
-        protection.assistant,
-        hub_url=protection.hub_url,
-        hub_token=load_settings(home).hub_token or "",
-    )
-    return _CheckTarget(home, path, planner, protection, place, replace(wire, token=_read_wire_token(home, protection)))
+    home = context.home
+    wire = build_connection(home.path, protection.id, protection.assistant, protection.hub_url, context.hub_token or "")
+    return _CheckTarget(context, planner, protection, place, replace(wire, token=_read_wire_token(home, protection)))
 
 
 def _read_wire_token(home: Home, protection: Protection) -> str:
@@ -140,7 +136,7 @@ def _read_wire_token(home: Home, protection: Protection) -> str:
     return token if isinstance(token, str) else ""
 
 
-def _check_protection(service: Service, target: _CheckTarget) -> Generator[Check, None, RegistrationState]:
+def _check_protection(target: _CheckTarget) -> Generator[Check, None, RegistrationState]:
     """Run the checks of one protection; return the hooks that were found in its files."""
     yield _named_check("protection", _check_mission(target))
     plan, settings = _check_settings(target)
@@ -151,12 +147,12 @@ def _check_protection(service: Service, target: _CheckTarget) -> Generator[Check
     hub = _check_hub(target)
     yield _named_check("hub", hub)
     yield _named_check("token", _check_token(target))
-    yield _named_check("canary", _check_canary(service, target, found, hub_answers=hub.state == "ok"))
+    yield _named_check("canary", _check_canary(target, found, hub_answers=hub.state == "ok"))
     return found
 
 
-def _named_check(name: str, looked: CheckResult) -> Check:
-    return Check(name, *looked)
+def _named_check(name: str, result: CheckResult) -> Check:
+    return Check(name, *result)
 
 
 def _check_mission(target: _CheckTarget) -> CheckResult:
@@ -174,7 +170,7 @@ def _check_mission(target: _CheckTarget) -> CheckResult:
 
 
 def _profile_has_changed(protection: Protection) -> bool:
-    """Tell whether the profile has changed. A template never has, nor has a file that is gone."""
+    """Return whether the profile has changed. A template never has, nor has a file that is gone."""
     try:
         with Path(protection.profile).open("rb") as file:
             data = file.read(_MAX_PROFILE)
@@ -226,7 +222,7 @@ def _check_registration(target: _CheckTarget, found: RegistrationState) -> Check
 
 
 def _check_hub(target: _CheckTarget) -> CheckResult:
-    running = load_running(target.home, "hub")
+    running = load_running(target.context.home, "hub")
     if running is None:
         return CheckResult("problem", "no Hub of this home is running", _START_HUB)
     if running.listening != target.protection.hub_url:
@@ -236,15 +232,15 @@ def _check_hub(target: _CheckTarget) -> CheckResult:
 
 
 def _check_token(target: _CheckTarget) -> CheckResult:
-    expected = load_settings(target.home).hub_token
-    shown = target.wire.token
-    running = load_running(target.home, "hub")
-    if running is not None and not _accepts_token(target.home, running):
+    expected = target.context.hub_token
+    found = target.wire.token
+    running = load_running(target.context.home, "hub")
+    if running is not None and not _accepts_token(running, expected):
         advice = f"Restart it: remit hub --stop, then remit hub --background; then: {target.advice}"
         return CheckResult("problem", "the running Hub has another token than this home", advice)
     is_old = target.protection.generation == 0
     right = (shared_hook_token(expected) if is_old else hook_token(expected, target.protection.id)) if expected else ""
-    if not right or not shown or not compare_digest(right.encode(), shown.encode()):
+    if not right or not found or not compare_digest(right.encode(), found.encode()):
         return CheckResult("problem", "hooks use a token that is not that of this protection", target.advice)
     if target.protection.form == "http":
         return CheckResult("problem", "its token is in a file that the assistant can read", target.advice)
@@ -253,10 +249,12 @@ def _check_token(target: _CheckTarget) -> CheckResult:
     return CheckResult("ok", "hooks use the token of this protection")
 
 
-def _accepts_token(home: Home, running: RunFile) -> bool:
-    """Tell whether a Hub accepts the token of its home; True if it does not answer."""
+def _accepts_token(running: RunFile, token: str | None) -> bool:
+    """Return whether a Hub accepts the token of its home; True if it does not answer or the home has no token."""
+    if token is None:
+        return True
     try:
-        with connect_hub(home, running, timeout_s=_TIMEOUT_S, retries=0) as hub:
+        with Hub(running.listening, token, timeout_s=_TIMEOUT_S, retries=0) as hub:
             hub.status()
     except ServiceRefused as error:
         return error.error_code != HubTokenRequired.code
@@ -265,14 +263,12 @@ def _accepts_token(home: Home, running: RunFile) -> bool:
     return True
 
 
-def _check_canary(
-    service: Service, target: _CheckTarget, found: RegistrationState, *, hub_answers: bool
-) -> CheckResult:
+def _check_canary(target: _CheckTarget, found: RegistrationState, *, hub_answers: bool) -> CheckResult:
     """Send a test call through each hook that runs before a call."""
     hooks = _calling_hooks(target, found)
     if not hooks:
         return CheckResult("problem", "no hook of Remit runs before a call", target.advice)
-    results = [_send_canary(service, target, hook, hub_answers=hub_answers) for hook in hooks]
+    results = [_send_canary(target, hook, hub_answers=hub_answers) for hook in hooks]
     return max(results, key=lambda one: ("ok", "warning", "problem").index(one.state))
 
 
@@ -285,28 +281,29 @@ def _calling_hooks(target: _CheckTarget, found: RegistrationState) -> list[Hook]
     return [hook for hook in found.hooks if hook.event.lower() == event]
 
 
-def _send_canary(service: Service, target: _CheckTarget, hook: Hook, *, hub_answers: bool) -> CheckResult:
+def _send_canary(target: _CheckTarget, hook: Hook, *, hub_answers: bool) -> CheckResult:
     if not hub_answers and "url" in hook.says:
         return CheckResult("warning", "not tested: the Hub does not answer where the hook connects", _START_HUB)
-    inside = target.path.absolute() / PROTECTIONS_FOLDER
+    inside = Path(target.context.home.path, PROTECTIONS_FOLDER)
     folder = target.protection.folder or str(inside)
     canary = new_canary(target.planner.name, folder, str(inside))
-    sent = send_canary(hook, canary, HOOK_ADAPTERS[target.planner.name], get_hook_variable, folder)
+    sent = send_canary(hook, canary, HOOK_ADAPTERS[target.planner.name], target.context.hook_variable, folder)
     if not hub_answers and sent.answer == "blocked":
         return CheckResult("warning", "the Hub does not answer, and the hook blocks calls, as it must", _START_HUB)
-    return _check_denial(service, target, sent)
+    return _check_denial(target, sent)
 
 
-def _check_denial(service: Service, target: _CheckTarget, sent: CanaryResult) -> CheckResult:
+def _check_denial(target: _CheckTarget, sent: CanaryResult) -> CheckResult:
     if sent.answer != "refused":
         said = {"let through": "a call that must be denied is let through", "blocked": "blocked without a receipt"}
         return CheckResult("problem", f"{said.get(sent.answer, 'no answer')}: {sent.why}", target.advice)
-    context = service.governor.context
-    session_id = find_denial(context.reader, sent.receipt_id, context.keys.refresh(), CANARY_TOOL)
+    governor = target.context.governor
+    keyring = governor.context.keys.refresh()
+    session_id = find_denial(governor.context.reader, sent.receipt_id, keyring, CANARY_TOOL)
     if session_id is None:
         advice = "Check which Hub answers there: remit doctor; then: remit ledger check"
         return CheckResult("problem", f"denied, but its receipt {sent.receipt_id} is not in this ledger", advice)
-    service.governor.run(EndSession(session_id))
+    governor.run(EndSession(session_id))
     return CheckResult("ok", f"denied through the hook itself, with receipt {sent.receipt_id}")
 
 
@@ -338,20 +335,20 @@ def _process_list(found: Sequence[SuspectProcess]) -> str:
     return ", ".join(f"{one.pid} ({one.option})" for one in found)
 
 
-def _check_evidence(service: Service, planner: Planner, protections: Sequence[Protection]) -> Check:
+def _check_evidence(governor: UseCaseRunner, planner: Planner, protections: Sequence[Protection]) -> CheckResult:
     """Look for calls that bypassed the hooks since the protections were installed."""
-    context = service.governor.context
+    context = governor.context
     since = min(one.made_at for one in protections)
-    governed = governed_sessions(context.reader, planner.name)
-    told = recent_findings(context.reader, governed, planner.name, context.keys.refresh(), since)
-    if told.bypassed:
-        said = f"{len(told.bypassed)} calls bypassed their hooks: {', '.join(told.bypassed[:3])}"
-        return Check("evidence", "problem", said, f"See them in the dashboard, then: remit reconcile {planner.name}")
-    tampered = [session.id for one in protections for session in ended_for_tampering(governed, one)]
+    governed = load_governed_sessions(context.reader, planner.name)
+    findings = load_recent_findings(context.reader, governed, planner.name, context.keys.refresh(), since)
+    if findings.bypassed:
+        said = f"{len(findings.bypassed)} calls bypassed their hooks: {', '.join(findings.bypassed[:3])}"
+        return CheckResult("problem", said, f"See them in the dashboard, then: remit reconcile {planner.name}")
+    tampered = [session.id for one in protections for session in find_ended_for_tampering(governed, one)]
     if tampered:
         said = f"{len(tampered)} sessions were ended because settings were tampered with: {', '.join(tampered[:3])}"
         advice = f"See in the dashboard what was changed, then: remit protect {planner.name}"
-        return Check("evidence", "problem", said, advice)
-    if "bypassPermissions" in told.modes:
-        return Check("evidence", "warning", "calls were made with permissions bypassed", _NOT_ASKING)
-    return Check("evidence", "ok", f"{len(governed):,} sessions, and no call bypassed its hooks", "")
+        return CheckResult("problem", said, advice)
+    if "bypassPermissions" in findings.modes:
+        return CheckResult("warning", "calls were made with permissions bypassed", _NOT_ASKING)
+    return CheckResult("ok", f"{len(governed):,} sessions, and no call bypassed its hooks")

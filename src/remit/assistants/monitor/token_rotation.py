@@ -15,8 +15,9 @@ from remit.assistants.install.files import FileSnapshot, read_file, replace_file
 from remit.assistants.monitor.fragments import recover_written
 from remit.assistants.records import Protection, Protections, WrittenFile
 from remit.errors import RemitError
+from remit.server.hook_tokens import hook_token, proof_key, shared_hook_token
 
-__all__ = ["TokenReplacement", "replace_tokens"]
+__all__ = ["TokenReplacement", "replace_hook_tokens", "replace_tokens"]
 
 _SECRETS: Final = ("token", "proof")
 
@@ -29,6 +30,18 @@ class TokenReplacement(NamedTuple):
     changed: tuple[str, ...]
     # Why the token could not be replaced.
     why: str = ""
+
+
+def replace_hook_tokens(protections: Protections, before: str, after: str) -> list[TokenReplacement]:
+    """Replace the secrets of all protections that were derived from the Hub token `before` by those of `after`."""
+    return replace_tokens(
+        protections,
+        lambda protection: {
+            shared_hook_token(before): shared_hook_token(after),  # the first release used it for all protections
+            hook_token(before, protection): hook_token(after, protection),
+            proof_key(before, protection): proof_key(after, protection),
+        },
+    )
 
 
 def replace_tokens(protections: Protections, secrets: Callable[[str], Mapping[str, str]]) -> list[TokenReplacement]:
@@ -51,7 +64,7 @@ def _replace_in(protections: Protections, protection: Protection, secrets: Mappi
             tokens = old.encode("ascii"), new.encode("ascii")
             for written, found in ((one, found) for one in protection.files for found in _files_with(one, old)):
                 holding.append((written, found))
-                files[written.path] = _retokened(written, protection.id, found.data or b"", tokens)
+                files[written.path] = _replace_in_file(written, protection.id, found.data or b"", tokens)
         records = tuple(files.get(written.path, (written, b""))[0] for written in protection.files)
         protections.put(structs.replace(protection, files=records), wire)
         for written, found in holding:
@@ -67,7 +80,9 @@ def _files_with(written: WrittenFile, token: str) -> list[FileSnapshot]:
     return [found] if found.data is not None and token.encode("ascii") in found.data else []
 
 
-def _retokened(written: WrittenFile, mark: str, data: bytes, tokens: tuple[bytes, bytes]) -> tuple[WrittenFile, bytes]:
+def _replace_in_file(
+    written: WrittenFile, mark: str, data: bytes, tokens: tuple[bytes, bytes]
+) -> tuple[WrittenFile, bytes]:
     """Return the record and the content of a file with the new token. Changes by others are kept."""
     original = recover_written(written, mark, data)
     after = written.after if original is None else hashlib.sha256(original.replace(*tokens)).hexdigest()
