@@ -37,7 +37,8 @@ from remit.cli.errors import report_errors
 from remit.cli.homes import open_service
 from remit.cli.issue import issue_registered
 from remit.cli.options import common_options
-from remit.cli.render import TerminalConsole, show_data
+from remit.cli.render import show_data
+from remit.cli.terminal import TerminalConsole
 from remit.errors import ServiceUnavailable
 from remit.governor.attest import Attest
 from remit.governor.evaluate import Evaluate

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from rich.text import Text
@@ -13,11 +13,14 @@ from remit.cli.doctor_checks import check_installation, check_proxy_at, check_ru
 from remit.cli.errors import DONE, STATE, advice_for, failure, report_errors
 from remit.cli.homes import require_ledger
 from remit.cli.options import common_options
-from remit.cli.render import TerminalConsole, escape_text, show_data
+from remit.cli.render import escape_text, show_data
+from remit.cli.terminal import TerminalConsole
 from remit.config import assistant_config_folder, get_hook_variable, home_path, load_settings, user_home
 from remit.errors import RemitError, StateError
 from remit.governor.statements import RecordStatement
-from remit.wiring import Service, build_service
+
+if TYPE_CHECKING:
+    from remit.wiring import Service
 
 __all__ = ["doctor"]
 
@@ -66,6 +69,8 @@ def _outcome(problems: list[Check]) -> dict[str, object]:
 
 def _check_assistant(path: Path, assistant: str) -> list[Check]:
     """Run the checks of an assistant and sign their results."""
+    from remit.wiring import build_service  # noqa: PLC0415 - only needed with ASSISTANT
+
     require_ledger(path)
     service = build_service(path)
     try:
@@ -75,7 +80,7 @@ def _check_assistant(path: Path, assistant: str) -> list[Check]:
         service.close()
 
 
-def _check_protections(service: Service, assistant: str) -> Iterator[Check]:
+def _check_protections(service: "Service", assistant: str) -> Iterator[Check]:
     from remit.assistants.doctor.checkup import DoctorContext, check_assistant  # noqa: PLC0415 - only with ASSISTANT
 
     planner, damaged = PLANNERS[assistant], list[RemitError]()
@@ -102,7 +107,7 @@ def _check_protections(service: Service, assistant: str) -> Iterator[Check]:
     yield from check_assistant(context, planner, protections)
 
 
-def _sign_results(service: Service, assistant: str, checks: list[Check]) -> Check:
+def _sign_results(service: "Service", assistant: str, checks: list[Check]) -> Check:
     """Sign the results: the `checks` that `--json` prints, without this last one."""
     counts = {state: sum(check.state == state for check in checks) for state in _STYLES}
     bad = counts["problem"] > 0

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from remit.cli.background import announce_address, start_and_announce, stop_services
 from remit.cli.errors import report_errors
 from remit.cli.options import common_options
+from remit.cli.program import fast_imports
 from remit.cli.proxy import proxy
 from remit.config import (
     HUB_HOSTS,
@@ -26,8 +27,6 @@ from remit.errors import StateMissing
 from remit.hub.options import HubOptions
 from remit.ledger.home import open_home
 from remit.server.log import LEVELS
-from remit.wiring.hub import run_hub
-from remit.wiring.ledger_process import exit_now
 
 __all__ = ["hub", "hub_options"]
 
@@ -80,6 +79,9 @@ def hub(
         given = {"home": home_path(home), "host": options.host, "port": options.port}
         given |= {name: chosen[name] for name in ("policies", "otlp_endpoint", "log_level", "processes")}
         return start_and_announce("hub", home, given, options.asked(), as_json=as_json)
+    with fast_imports():
+        from remit.wiring.hub import run_hub  # noqa: PLC0415 - only needed by the process that serves
+        from remit.wiring.ledger_process import exit_now  # noqa: PLC0415
     with report_errors(as_json=as_json):
         run_hub(options, lambda url: announce_address("hub", url, os.getpid(), as_json=as_json))
     return exit_now()

@@ -10,10 +10,9 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import takewhile
-from types import ModuleType
 from typing import Any, Final, TextIO
 
 import click
@@ -22,7 +21,7 @@ from remit.cli.errors import DONE, USAGE, advice_for, exit_code, print_error
 from remit.cli.render import OutputNotWritten, detect_lost_output, escape_text
 from remit.errors import LedgerUnavailable
 
-__all__ = ["INTERRUPTED", "READER_GONE", "USAGE_CODE", "LazyGroup"]
+__all__ = ["INTERRUPTED", "READER_GONE", "USAGE_CODE", "LazyGroup", "fast_imports"]
 
 # The exit codes that a shell gives to a program that was ended by a signal.
 INTERRUPTED: Final = 128 + signal.SIGINT
@@ -47,7 +46,8 @@ class LazyGroup(click.Group):
         if cmd_name not in self.places:
             return super().get_command(ctx, cmd_name)
         module, _, name = self.places[cmd_name].partition(":")
-        command: click.Command = getattr(_import_module(module), name)
+        with fast_imports():
+            command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
     def make_context(self, *args: Any, **attributes: Any) -> click.Context:  # noqa: ANN401 - required by click
@@ -97,11 +97,12 @@ class LazyGroup(click.Group):
         return answer if isinstance(answer, int) else DONE
 
 
-def _import_module(module: str) -> ModuleType:
-    """Import a module with garbage collection off: that saves an eighth of the start-up time of a service."""
+@contextmanager
+def fast_imports() -> Iterator[None]:
+    """Import modules with garbage collection off: that saves an eighth of the start-up time of a service."""
     gc.disable()
     try:
-        return importlib.import_module(module)
+        yield
     finally:
         gc.enable()
 

@@ -28,9 +28,10 @@ from remit.cli.homes import open_command_home, open_service
 from remit.cli.hub import hub_options
 from remit.cli.options import common_options
 from remit.cli.profile import choose_profile, profile_folder
-from remit.cli.render import TerminalConsole, escape_text, note, show_data, show_facts
+from remit.cli.render import escape_text, note, show_data, show_facts
 from remit.cli.resources import resolve_path, resolve_scope
 from remit.cli.setup import prepare_home
+from remit.cli.terminal import TerminalConsole
 from remit.config import assistant_config_folder, ensure_token, home_path, load_settings, user_home
 from remit.errors import FieldInvalid, HomeUnsafe, StateMissing
 from remit.ledger.home import Home

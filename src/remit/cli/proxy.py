@@ -9,13 +9,12 @@ import click
 from remit.cli.background import announce_address, start_and_announce, stop_services
 from remit.cli.errors import report_errors
 from remit.cli.options import common_options
+from remit.cli.program import fast_imports
 from remit.cli.render import note
 from remit.config import home_path, otlp_endpoint_from_environment, user_home
 from remit.proxy.options import ProxyOptions
 from remit.server.hosts import is_wildcard
 from remit.server.log import LEVELS
-from remit.wiring.ledger_process import exit_now
-from remit.wiring.proxy import run_proxy
 
 __all__ = ["proxy"]
 
@@ -94,6 +93,9 @@ def proxy(
     if background:
         given = {"home": home_path(home), "otlp_endpoint": otlp_endpoint, **chosen}
         return start_and_announce("proxy", home, given, options.asked(), as_json=as_json)
+    with fast_imports():
+        from remit.wiring.ledger_process import exit_now  # noqa: PLC0415 - only needed by the process that serves
+        from remit.wiring.proxy import run_proxy  # noqa: PLC0415
     with report_errors(as_json=as_json):
         if is_wildcard(options.host):
             note("listening on all addresses of this machine: allow the names that clients use with --allowed-host")

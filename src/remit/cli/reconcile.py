@@ -19,7 +19,8 @@ from remit.claims.receipt import SignedReceipt
 from remit.cli.errors import DONE, NO, failure, report_errors
 from remit.cli.homes import require_ledger
 from remit.cli.options import common_options
-from remit.cli.render import TerminalConsole, escape_text, note, show_data, show_facts, spinner
+from remit.cli.render import escape_text, note, show_data, show_facts, spinner
+from remit.cli.terminal import TerminalConsole
 from remit.config import assistant_config_folder, home_path, user_home
 from remit.errors import StateMissing
 from remit.ledger.home import open_home

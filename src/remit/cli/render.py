@@ -4,7 +4,6 @@ Results go to stdout, everything else to stderr. Progress is shown after one sec
 invariant: control characters in data from outside are escaped.
 """
 
-import errno
 import json
 import sys
 import threading
@@ -12,25 +11,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
 
 __all__ = [
     "OutputNotWritten",
-    "TerminalConsole",
     "byte_meter",
     "date",
     "detect_lost_output",
@@ -76,19 +65,15 @@ def show_data(data: object) -> None:
 
 def show_facts(facts: Mapping[str, str], *, mark: str = "", style: str = "") -> None:
     """Print `mark`, the coloured outcome, and then the facts, one per line and aligned."""
+    from rich.text import Text  # noqa: PLC0415 - slow to import, and services print no facts
+
+    from remit.cli.terminal import TerminalConsole  # noqa: PLC0415
+
     screen = TerminalConsole(highlight=False)
     if mark:
         screen.print(Text(escape_text(mark), style), soft_wrap=True)
     for name, fact in facts.items():
         screen.print(Text.assemble((f"{escape_text(name):<{_WIDTH}}", "dim"), " ", escape_text(fact)), soft_wrap=True)
-
-
-class TerminalConsole(Console):
-    """A console that raises `BrokenPipeError` if the reader has closed the pipe."""
-
-    def on_broken_pipe(self) -> None:
-        """Raise the error that rich has caught."""
-        raise BrokenPipeError(errno.EPIPE, "the reader has closed the pipe")
 
 
 def note(text: str) -> None:
@@ -117,6 +102,8 @@ def date(seconds: int) -> str:
 @contextmanager
 def spinner(text: str) -> Iterator[None]:
     """Show a spinner while the block runs."""
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+
     console = Console(stderr=True)
     if not console.is_terminal:
         yield
@@ -135,6 +122,8 @@ def spinner(text: str) -> Iterator[None]:
 @contextmanager
 def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar. The block gets a function to report the amount done and the total."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn  # noqa: PLC0415 - slow to import
+
     with _progress(text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as tell:
         yield tell
 
@@ -142,12 +131,17 @@ def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def byte_meter(text: str) -> Iterator[Callable[[int], None]]:
     """Show a byte counter without a total. The block gets a function to report the number of bytes."""
+    from rich.progress import DownloadColumn, TransferSpeedColumn  # noqa: PLC0415 - slow to import
+
     with _progress(text, DownloadColumn(), TransferSpeedColumn()) as tell:
         yield lambda done: tell(done, None)
 
 
 @contextmanager
-def _progress(text: str, *columns: ProgressColumn) -> Iterator[Callable[[int, int | None], None]]:
+def _progress(text: str, *columns: "ProgressColumn") -> Iterator[Callable[[int, int | None], None]]:
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+    from rich.progress import Progress, TextColumn  # noqa: PLC0415
+
     console = Console(stderr=True)
     progress = Progress(TextColumn(text), *columns, console=console, transient=True)
     task, begun = progress.add_task(text, total=None), time.monotonic()

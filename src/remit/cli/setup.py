@@ -9,7 +9,6 @@ from remit.cli.errors import report_errors
 from remit.cli.homes import open_service
 from remit.cli.options import common_options
 from remit.cli.render import note, show_data, show_facts
-from remit.cli.rotation import rotate as rotate_now
 from remit.cli.units import Unit, check_unit, unit_for, write_unit
 from remit.config import (
     HUB_HOSTS,
@@ -21,6 +20,7 @@ from remit.config import (
     set_hub_url,
     without_localhost,
 )
+from remit.ledger.home import Home
 from remit.server.hosts import url_host
 from remit.server.run_files import all_running
 
@@ -89,12 +89,18 @@ def prepare_home(
         before = load_settings(home)
         url = _new_url(before.hub_url, host, port)
         set_hub_url(home, url)
-        token = rotate_now(home, "hub") if rotate else ensure_token(home, "hub")
+        token = _rotated_token(home) if rotate else ensure_token(home, "hub")
         running = all_running(home, "hub")
     elsewhere = [hub.listening for hub in running if url != before.hub_url]
     if elsewhere:
         note(f"the running Hub stays at {elsewhere[0]} until it is restarted")
     return PreparedHome(url, None if token == before.hub_token else token)
+
+
+def _rotated_token(home: Home) -> str:
+    from remit.cli.rotation import rotate  # noqa: PLC0415 - most do not rotate, and it needs the client of the Hub
+
+    return rotate(home, "hub")
 
 
 def _new_url(before: str, host: str | None, port: int | None) -> str:
