@@ -14,19 +14,35 @@ from tests.assistants.protection.places import ID, NEW, Scene, protection, wire
 from tests.hub.service import Hub, running
 
 PATIENCE_S = 60.0
+WITNESS = "prot-ba9876543210"
 
 
 class Kept(NamedTuple):
-    """A Hub, and the project that it keeps protected."""
+    """A Hub, the project that it keeps protected, and another one that shows when it has looked at both."""
 
     hub: Hub
     scene: Scene
+    witness: Scene
 
-    def found(self) -> list[dict[str, Any]]:
+    def signed(self) -> list[dict[str, Any]]:
         """Return what the keeper has had signed."""
         exported = self.hub.get("/v1/export").json["receipts"]
         claims = (jwt.decode(token, options={"verify_signature": False}) for token in exported)
         return [one for one in claims if one["tool"] == "remit.keeper"]
+
+    def found(self) -> list[dict[str, Any]]:
+        """Return what the keeper has had signed about the project."""
+        return [one for one in self.signed() if one["target"] != str(self.witness.settings)]
+
+    def look(self) -> None:
+        """Return when the keeper has looked at everything, and has had signed whatever it found.
+
+        What it is given to find in the other project is found in a look that may have begun before, and signed before
+        what it finds in this one. The second time, both are over.
+        """
+        for count in (1, 2):
+            self.witness.settings.unlink()
+            until(lambda count=count: len(self.signed()) - len(self.found()) == count)  # type: ignore[misc]
 
 
 def until(true: Callable[[], Any]) -> None:
@@ -39,13 +55,16 @@ def until(true: Callable[[], Any]) -> None:
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Iterator[Kept]:
-    """Give a Hub that has seen a protection in force."""
+    """Give a Hub that has seen two protections in force."""
     scene = Scene.at(tmp_path)
-    plan = ClaudeCodePlanner().plan(scene.place(), wire())
-    with scene.protections.locked():
-        install(scene.protections, protection(folder=str(scene.folder), version=NEW), plan, wire().content())
+    witness = Scene(tmp_path / "witness", scene.protections)
+    witness.folder.mkdir()
+    for name, one in ((ID, scene), (WITNESS, witness)):
+        plan = ClaudeCodePlanner().plan(one.place(), wire(name))
+        with one.protections.locked():
+            install(one.protections, protection(name, folder=str(one.folder), version=NEW), plan, wire(name).content())
     with running(tmp_path / "home") as hub:
-        yield Kept(hub, scene)
+        yield Kept(hub, scene, witness)
 
 
 def test_hooks_that_are_gone_come_back_and_a_signed_finding_says_so(kept: Kept) -> None:
@@ -66,13 +85,13 @@ def test_what_others_change_is_not_touched_and_not_signed(kept: Kept) -> None:
     changed = settings.read_bytes().replace(b"{", b'{\n  "model": "x",', 1)
     settings.write_bytes(changed)
     (kept.scene.folder / ".claude" / "other.json").touch()
-    time.sleep(1.0)
+    kept.look()
     assert (settings.read_bytes(), kept.found()) == (changed, [])
 
 
 def test_a_protection_that_is_undone_stays_undone_under_a_hub_that_runs(kept: Kept) -> None:
     kept.scene.undo()
-    time.sleep(1.0)
+    kept.look()
     assert (kept.scene.settings.exists(), kept.found()) == (False, [])
 
 
