@@ -56,7 +56,7 @@ def test_killing_the_process_at_any_moment_loses_no_answer_and_repeats_none(
     with open_service(home) as service:
         token = service.passport()
         audit = Audit(session_of(service.governor, token))
-    for cycle in range(200 if full else 20):
+    for cycle in range(200 if full else 8):
         with Worker(home, token, f"cycle{cycle}") as worker:
             kill_at_random(worker, chance, early=cycle % 4 == 3)
         with open_service(home) as service:

@@ -92,7 +92,7 @@ def kill_supervisor(proxy: Proxy) -> None:
 
 @pytest.mark.parametrize(
     ("processes", "kill", "cycles"),
-    [("1", kill_service, (3, 200)), ("2", kill_service, (3, 200)), ("3", kill_supervisor, (2, 200))],
+    [("1", kill_service, (2, 200)), ("2", kill_service, (2, 200)), ("3", kill_supervisor, (1, 200))],
 )
 def test_killing_the_proxy_at_any_moment_loses_no_answer_and_repeats_none(
     tmp_path: Path, full: bool, processes: str, kill: Callable[[Proxy], None], cycles: tuple[int, int]

@@ -252,9 +252,9 @@ class Tried(NamedTuple):
 
 
 WORLDS = {
-    "memory": Tried(MemoryWorld, 80, 1500),
-    "sqlite": Tried(SqliteWorld, 30, 400),
-    "fronts": Tried(FrontWorld, 60, 600),
+    "memory": Tried(MemoryWorld, 25, 1500),
+    "sqlite": Tried(SqliteWorld, 10, 400),
+    "fronts": Tried(FrontWorld, 20, 600),
 }
 
 

@@ -321,8 +321,8 @@ class SqliteMachine(Machine):
 
 
 TestInMemory = Machine.TestCase
-TestInMemory.settings = settings(max_examples=2000 if _THOROUGH else 40, stateful_step_count=50 if _THOROUGH else 40)
+TestInMemory.settings = settings(max_examples=2000 if _THOROUGH else 15, stateful_step_count=50 if _THOROUGH else 40)
 TestInTwoProcesses = PairMachine.TestCase
-TestInTwoProcesses.settings = settings(TestInMemory.settings, max_examples=2000 if _THOROUGH else 25)
+TestInTwoProcesses.settings = settings(TestInMemory.settings, max_examples=2000 if _THOROUGH else 10)
 TestOnDisk = SqliteMachine.TestCase
-TestOnDisk.settings = settings(max_examples=200 if _THOROUGH else 5, stateful_step_count=50 if _THOROUGH else 25)
+TestOnDisk.settings = settings(max_examples=200 if _THOROUGH else 3, stateful_step_count=50 if _THOROUGH else 25)

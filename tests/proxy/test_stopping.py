@@ -49,7 +49,7 @@ def check_stop(home: Path, audit: Audit, load: Load, took: float) -> None:
 
 @pytest.mark.parametrize(
     ("processes", "runs"),
-    [("1", (5, 35)), ("2", (4, 35)), ("3", (3, 15))],
+    [("1", (2, 35)), ("2", (2, 35)), ("3", (2, 15))],
     ids=["all in one", "one front", "two fronts"],
 )
 def test_a_stop_under_load_leaves_whole_answers_and_no_process(
