@@ -1,4 +1,4 @@
-# Few words: up, down, test, test-faults, test-agents, fuzz, lint, bench, docs, demo. Each prepares its own environment.
+# Few words: up, down, check, test, test-faults, test-agents, fuzz, lint, bench, docs, demo. Each prepares its own environment.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 # Tests start hundreds of processes: without compiled modules each of them would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up down demo test test-faults test-agents fuzz lint bench docs lock clean
+.PHONY: up down demo check test test-faults test-agents fuzz lint bench docs lock clean
 .DEFAULT_GOAL := up
 
 # Everything is installed from the lock, with hashes; the project itself comes last, linked to src/.
@@ -39,6 +39,12 @@ AT_ONCE = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 2)')
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term $(CLAIMS)
 	$(BIN)/python -m pytest -n $(AT_ONCE) --dist worksteal $(CLAIMS:%=--ignore=%)
+
+# The fast part, for daily work: a minute, without processes, browsers and waiting. `make test` has all of it, too.
+CHECKED := $(CLAIMS) tests/policy tests/profiles tests/governor tests/ledger tests/server tests/assistants/protection \
+  tests/assistants/transcripts
+check: $(READY)
+	$(BIN)/python -m pytest -n auto -m "not slow" $(CHECKED)
 
 # Everything that can break is broken, everywhere; takes some minutes, and root for some of it.
 test-faults: $(READY)

@@ -239,6 +239,7 @@ def test_many_threads_give_the_same_answer_as_one() -> None:
     assert caught.value.index == 99
 
 
+@pytest.mark.slow
 def test_a_chain_streams_through() -> None:
     """The walk must not ask for the last token before it has yielded the first receipts."""
     asked: list[int] = []

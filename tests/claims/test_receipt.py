@@ -98,12 +98,14 @@ CLAIMS = obeying(SCHEMA).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(CLAIMS)
 def test_types_and_schema_accept_whatever_obeys_the_rules(claims: dict[str, Any]) -> None:
     assert BY_SCHEMA.is_valid(claims)
     assert canonicalize(to_builtins(parse_receipt(parse_json(canonicalize(claims))))) == canonicalize(claims)
 
 
+@pytest.mark.slow
 @given(obeying(SCHEMA), st.data())
 def test_types_and_schema_agree_on_random_receipts_damaged_at_random(claims: Case, data: st.DataObject) -> None:
     assert by_types(claims) == BY_SCHEMA.is_valid(claims)

@@ -44,6 +44,8 @@ from tests.governor.results import digest_of
 from tests.governor.slow import Event, Grant, Moment, Operation, Skipped, Slow, explain
 from tests.governor.world import ALLOWED, FORBIDDEN, Service, SetClock, mission
 
+pytestmark = pytest.mark.slow
+
 # The profile decides: `--hypothesis-profile=thorough` asks for thousands of runs.
 _THOROUGH = settings.default is not None and settings.default.max_examples > 1000
 # A session that permits nothing any more gets ten decisions a second: more are only asked for by a `flood`.

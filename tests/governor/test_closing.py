@@ -16,6 +16,8 @@ from tests.governor.places import MemoryPlace, Place, SqlitePlace
 from tests.governor.stepping import Aside, steps_of
 from tests.governor.world import ALLOWED, Service
 
+pytestmark = pytest.mark.slow
+
 # Each session that is closed gives back to its parent, which writes the rows of both; a lineage is at most 8 deep.
 MOST_SESSIONS = 2 * MAX_CLOSED + 8
 MOST_RECEIPTS = MAX_CLOSED + 8

@@ -24,6 +24,8 @@ from tests.governor.model import Grant, Model, Run
 from tests.governor.places import MemoryPlace, Place, SqlitePlace
 from tests.governor.world import ALLOWED, FORBIDDEN, Service, mission
 
+pytestmark = pytest.mark.slow
+
 _T = TypeVar("_T")
 # The profile decides: `--hypothesis-profile=thorough` asks for thousands of runs.
 _THOROUGH = settings.default is not None and settings.default.max_examples > 1000

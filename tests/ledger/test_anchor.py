@@ -15,6 +15,8 @@ from remit.errors import FieldInvalid, HomeUnsafe, LedgerForeign, LedgerInUse, L
 from remit.ledger.anchor import Anchor, AnchorMark, check_anchor
 from remit.ledger.home import Home, open_home
 
+pytestmark = pytest.mark.slow
+
 EMPTY = AnchorMark("ledger-1", 0, None, None)
 
 

@@ -33,6 +33,8 @@ from remit.ledger.store import Transaction
 from tests.ledger.contract import PATIENT_S, Counted, append_to, checked, new_session, put
 from tests.world import NOW
 
+pytestmark = pytest.mark.slow
+
 FIRST = new_session("first")
 MARKER = "ledger.id"
 

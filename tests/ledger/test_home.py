@@ -20,6 +20,8 @@ from remit.ledger.anchor import Anchor, AnchorMark
 from remit.ledger.home import Home, open_home
 from remit.ledger.keyfiles import KeyFiles
 
+pytestmark = pytest.mark.slow
+
 SOMEONE_ELSE = 54_321
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 

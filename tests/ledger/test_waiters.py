@@ -12,6 +12,8 @@ from remit.ledger import waiters
 from remit.ledger.waiters import AsyncWaiter, Item, deliver_answers
 from tests.ledger.contract import PATIENT_S
 
+pytestmark = pytest.mark.slow
+
 _T = TypeVar("_T")
 
 

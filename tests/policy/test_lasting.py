@@ -12,6 +12,8 @@ from remit.policy.files import LocalFiles, TextFiles
 from remit.policy.lasting import lasting_changes, leaves_at_once
 from tests.policy.judging import BASE, doubted, judged, mission
 
+pytestmark = pytest.mark.slow
+
 BASH: Final = shutil.which("bash")
 # What leaves something behind, in one line each.
 LASTING: Final = (

@@ -100,6 +100,7 @@ FRAMES: Final = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=800, deadline=None)
 @given(FRAMES, st.lists(st.tuples(HEADERS | CONTENT, ENDS), min_size=1, max_size=8))
 def test_whatever_a_parser_takes_for_a_header_is_found_or_doubted(

@@ -3,6 +3,8 @@
 import random
 from typing import Final
 
+import pytest
+
 from remit.claims.mission import SIDE_EFFECT_CLASSES, Mission
 from remit.policy.budget import Budget
 from remit.policy.call import ToolCall
@@ -12,6 +14,8 @@ from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
 from tests.policy.judging import still
 from tests.policy.obvious import verdict
+
+pytestmark = pytest.mark.slow
 
 CASES: Final = 20_000
 # The tool, the argument that names its resource, what it does to it, and its side effect.

@@ -14,6 +14,8 @@ from remit.policy.agents import AGENTS
 from remit.policy.stops import ProcessMatch, find_match
 from tests.policy.judging import command
 
+pytestmark = pytest.mark.slow
+
 LINE: Final = "/opt/x/bin/python3.11 /opt/x/bin/remit hub --port 8765"
 PID: Final = 4711
 SIGNALS: Final[Mapping[str, tuple[list[str], ...]]] = {

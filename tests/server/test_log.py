@@ -19,6 +19,8 @@ from remit.errors import FieldInvalid, NotCanonicalizable
 from remit.server import log
 from remit.server.log import HIDDEN, LEVELS, MAX_VALUE, configure, flush, hide, logger
 
+pytestmark = pytest.mark.slow
+
 JWT = "eyJhbGciOiJFUzI1NiIsImtpZCI6ImsxIn0.eyJzdWIiOiJhZ2VudCJ9.c2lnbmF0dXJl"
 SECRET = "Zk3tq9-own-token-of-the-service"
 

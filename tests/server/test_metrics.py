@@ -18,6 +18,8 @@ from remit.server.telemetry import OTHER, STAGES, Metrics, mark_dead
 from remit.version import __version__
 from tests.ledger.memory import MemoryStore, MemoryTables
 
+pytestmark = pytest.mark.slow
+
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 

@@ -29,6 +29,8 @@ from remit.server.telemetry import Metrics, Telemetry, start_exporter
 from tests.server.asking import HOST, Asked
 from tests.world import session_of
 
+pytestmark = pytest.mark.slow
+
 RECEIPTS = session_of(3).receipts
 PERMITTED, _, DENIED = (signed.claims for signed in RECEIPTS)
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"

@@ -11,6 +11,8 @@ import pytest
 from remit.ledger.home import Home, open_home
 from remit.server.run_files import all_running, load_running, run_file
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:

@@ -21,6 +21,8 @@ from remit.server.server import Server, bind, listening_url
 from tests.proxy.certificates import CLIENT, Workshop
 from tests.server.serving import QUICK, Client, Service, serving
 
+pytestmark = pytest.mark.slow
+
 GET = "GET /quick HTTP/1.1\r\nHost: $HOST\r\n"
 SAY = "POST /say HTTP/1.1\r\nHost: $HOST\r\nContent-Type: application/json\r\n"
 BODY = SAY + "Content-Length: 60000\r\n\r\n"

@@ -17,6 +17,8 @@ from remit.server.limits import Limits
 from remit.server.streaming import PIECE_BYTES, Stream
 from tests.server.serving import QUICK, Client, Service, serving
 
+pytestmark = pytest.mark.slow
+
 PART = b"0123456789abcdef" * 64
 GZIP = "Accept-Encoding: gzip"
 

@@ -17,6 +17,8 @@ from remit.server.telemetry import LineLimiter, Metrics, Telemetry
 from tests.proxy.service import HTTP, Running, read_answer
 from tests.proxy.visitor import README, Visitor, visiting
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 60.0
 
 

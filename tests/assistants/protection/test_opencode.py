@@ -14,6 +14,8 @@ from tests.assistants.protection.planning import Drawing
 from tests.assistants.protection.plugged import ANSWERS, drive, hub_that, install
 from tests.ports import refusing_port
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def opencode(tmp_path: Path) -> Drawing:

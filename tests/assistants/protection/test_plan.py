@@ -10,6 +10,8 @@ import pytest
 
 from tests.assistants.protection.places import wire
 
+pytestmark = pytest.mark.slow
+
 
 def ended(command: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False, input="{}")

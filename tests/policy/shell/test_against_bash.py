@@ -18,11 +18,13 @@ from tests.policy.shell.oracle import Failure, Oracle, Shell, find_shell, make_t
 from tests.policy.shell.scripts import ENVIRONMENTS, Script, build_script, is_safe, mutate
 from tests.policy.shell.touching import Escape, FileOracle, FileScript, build_file_script
 
+pytestmark = pytest.mark.slow
+
 BASH: Final = find_shell("bash")
 DASH: Final = find_shell("dash")
 SIZE: Final = 500
 # Batches of that size with every run of the tests; `make fuzz` tries these and as many more as it is asked for.
-BATCHES: Final = {"bash_batch": 8, "dash_batch": 2, "file_batch": 1}
+BATCHES: Final = {"bash_batch": 12, "dash_batch": 2, "file_batch": 1}
 SHOWN: Final = 2
 
 
@@ -97,6 +99,7 @@ FORMS: Final = (
     "[ -v$_ 'v[$(hit)]' ]", "set -- a '' b; c2 $* x$*y \"$*\" $@", "v=(a '' b); c2 ${v[@]} x${v[@]}",
     "w='a[$(hit)]' let w", "./f() { cd d && c2; }\n./f $((v))\nc3 $(zz)", "v=(a) w=$(c2 $v) c3", "c2 v=$:~",
     "trap c2 EXIT; unset -f c2", "c2 $(echo p q)$!", "n[]=() v=5\nv= ${v}b", "w[1]=(); f() { zz; }\nf",
+    "IFS=t; c3 $(pwd)''",
 )  # fmt: skip
 
 

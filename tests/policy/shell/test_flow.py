@@ -18,6 +18,8 @@ from tests.policy.shell.confinement import is_available
 from tests.policy.shell.oracle import find_shell
 from tests.policy.shell.touching import FileOracle, FileScript, is_contained
 
+pytestmark = pytest.mark.slow
+
 BASH: Final = find_shell("bash")
 NEEDS_CONFINEMENT: Final = pytest.mark.skipif(
     BASH is None or not is_available(), reason="needs bash, and Landlock to keep scripts from changing other files"

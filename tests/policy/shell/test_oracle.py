@@ -10,6 +10,8 @@ from tests.policy.shell.oracle import Oracle, Ran, Reading, Seen, find_missed, f
 from tests.policy.shell.scripts import Script, is_safe
 from tests.policy.shell.touching import is_contained
 
+pytestmark = pytest.mark.slow
+
 CWD = "/work/app"
 BASH = find_shell("bash")
 

@@ -7,6 +7,8 @@ import pytest
 from remit.policy.decide import Decision
 from tests.policy.judging import command, touched
 
+pytestmark = pytest.mark.slow
+
 
 def python(program: str) -> Decision:
     return command(f"python3 -c {shlex.quote(program)}")

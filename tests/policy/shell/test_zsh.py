@@ -10,6 +10,8 @@ from tests.policy.judging import action, doubted
 from tests.policy.shell.oracle import Ran, Reading, Shell, find_missed, find_shell, make_tree, read_script
 from tests.policy.shell.scripts import Script, build_script, mutate
 
+pytestmark = pytest.mark.slow
+
 ZSH = find_shell("zsh")
 BATCHES = 4
 SCRIPTS = 400
