@@ -30,6 +30,20 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield staged_scene
 
 
+@pytest.fixture(scope="module")
+def everywhere_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with staged(tmp_path_factory.mktemp("everywhere"), protection(None)) as staged_scene:
+        yield staged_scene
+
+
+@pytest.fixture
+def everywhere(everywhere_hub: Scene, tmp_path: Path) -> Scene:
+    """A session of its own, in a folder of its own, under a protection for everywhere."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return replace(everywhere_hub, folder=folder, session=f"session in {folder}")
+
+
 def read(scene: Scene, path: str = "a.py", **members: Any) -> dict[str, Any]:
     return scene.asked("Read", {"file_path": str(scene.folder / path)}, **members)
 
@@ -234,47 +248,46 @@ def test_protecting_again_gives_fresh_limits_and_no_event_of_a_hook_does(tmp_pat
         assert "max_tool_calls" in deny_reason(read(scene))
 
 
-def test_a_session_stays_in_its_first_folder_whatever_starts_and_ends_are_reported(tmp_path: Path) -> None:
+def test_a_session_stays_in_its_first_folder_whatever_starts_and_ends_are_reported(
+    everywhere: Scene, tmp_path: Path
+) -> None:
     other, secret = tmp_path / "other", tmp_path / "other" / "key"
     other.mkdir()
     secret.write_text("private")
-    with staged(tmp_path, protection(None)) as scene:
-        scene.told("SessionStart", source="startup")
-        for cwd in ("/**", "/", str(other), f"{other}/..", "/*", "**", f"{tmp_path}/*", f"{tmp_path}/[o]ther"):
-            scene.told("SessionEnd", reason="other")
-            scene.told("SessionStart", source="startup", cwd=cwd)
-            assert "outside" in deny_reason(scene.asked("Read", {"file_path": str(secret)}))
-            assert "outside" in deny_reason(scene.asked("Bash", {"command": f"rm -rf {other}"}))
-            assert read(scene) == {}
+    everywhere.told("SessionStart", source="startup")
+    for cwd in ("/**", "/", str(other), f"{other}/..", "/*", "**", f"{tmp_path}/*", f"{tmp_path}/[o]ther"):
+        everywhere.told("SessionEnd", reason="other")
+        everywhere.told("SessionStart", source="startup", cwd=cwd)
+        assert "outside" in deny_reason(everywhere.asked("Read", {"file_path": str(secret)}))
+        assert "outside" in deny_reason(everywhere.asked("Bash", {"command": f"rm -rf {other}"}))
+        assert read(everywhere) == {}
 
 
 @pytest.mark.parametrize("name", ["a*", "a[1]", "**", "a:b", "host://x", "x?", "[*]", "äö"])
-def test_the_name_of_the_start_folder_is_a_literal(name: str, tmp_path: Path) -> None:
+def test_the_name_of_the_start_folder_is_a_literal(name: str, everywhere: Scene, tmp_path: Path) -> None:
     folder = tmp_path / "odd" / name
     folder.mkdir(parents=True)
     for other in ("ab", "a1", "x", "xx"):
         (tmp_path / "odd" / other).mkdir(exist_ok=True)
-    with staged(tmp_path, protection(None)) as scene:
-        told = scene.told("SessionStart", source="startup", cwd=str(folder))
-        assert f"In scope: {folder}." in str(told)
-        inside = {"file_path": str(folder / "app.py"), "content": ""}
-        here = {"cwd": str(folder)}
-        assert scene.asked("Write", inside, **here) == {}
-        assert scene.asked("Write", inside, agent_id="a1", agent_type="Explore", **here) == {}
-        assert scene.asked("Bash", {"command": "rm -r build"}, **here) == {}
-        for other in ("ab", "a1", "x/y"):
-            assert "outside" in deny_reason(scene.asked("Read", {"file_path": str(tmp_path / "odd" / other)}))
+    told = everywhere.told("SessionStart", source="startup", cwd=str(folder))
+    assert f"In scope: {folder}." in str(told)
+    inside = {"file_path": str(folder / "app.py"), "content": ""}
+    here = {"cwd": str(folder)}
+    assert everywhere.asked("Write", inside, **here) == {}
+    assert everywhere.asked("Write", inside, agent_id="a1", agent_type="Explore", **here) == {}
+    assert everywhere.asked("Bash", {"command": "rm -r build"}, **here) == {}
+    for other in ("ab", "a1", "x/y"):
+        assert "outside" in deny_reason(everywhere.asked("Read", {"file_path": str(tmp_path / "odd" / other)}))
 
 
 @pytest.mark.parametrize(
     "cwd", ["/etc", "/usr/bin", "/tmp", "/nowhere/at/all", "/**", "a", "/etc/passwd", "/x\n", "/" + "x" * 3000]
 )
-def test_a_folder_that_is_none_to_work_in_is_refused_with_the_reason(cwd: str, tmp_path: Path) -> None:
-    with staged(tmp_path, protection(None)) as scene:
-        told = str(scene.told("SessionStart", source="startup", cwd=cwd))
-        assert "In scope: nothing, because" in told
-        reason = deny_reason(read(scene))
-        assert reason.partition("has none: ")[2].partition(". ")[0] in told
+def test_a_folder_that_is_none_to_work_in_is_refused_with_the_reason(cwd: str, everywhere: Scene) -> None:
+    told = str(everywhere.told("SessionStart", source="startup", cwd=cwd))
+    assert "In scope: nothing, because" in told
+    reason = deny_reason(read(everywhere))
+    assert reason.partition("has none: ")[2].partition(". ")[0] in told
 
 
 def test_an_event_of_a_session_that_does_not_show_its_secret_changes_nothing(tmp_path: Path) -> None:
@@ -347,35 +360,32 @@ def test_an_answer_is_proved_to_whoever_asks_for_it(scene: Scene) -> None:
         assert answer.headers["x-remit-hook"] == hmac.digest(key, proved, "sha256").hex()
 
 
-def test_a_protection_for_everywhere_takes_the_folder_that_the_assistant_starts_in(tmp_path: Path) -> None:
-    with staged(tmp_path, protection(None)) as scene:
-        scene.told("SessionStart", source="startup")
-        assert read(scene) == {}
-        assert read(scene, agent_id="a1", agent_type="Explore") == {}
-        assert "outside" in deny_reason(scene.asked("Read", {"file_path": "/etc/passwd"}, cwd="/etc"))
+def test_a_protection_for_everywhere_takes_the_folder_that_the_assistant_starts_in(everywhere: Scene) -> None:
+    everywhere.told("SessionStart", source="startup")
+    assert read(everywhere) == {}
+    assert read(everywhere, agent_id="a1", agent_type="Explore") == {}
+    assert "outside" in deny_reason(everywhere.asked("Read", {"file_path": "/etc/passwd"}, cwd="/etc"))
 
 
-def test_a_protection_for_everywhere_holds_what_lies_behind_a_link(tmp_path: Path) -> None:
-    with staged(tmp_path, protection(None)) as scene:
-        (tmp_path / "link").symlink_to(scene.folder)
-        scene.told("SessionStart", source="startup", cwd=str(tmp_path / "link"))
-        assert read(scene) == {}
+def test_a_protection_for_everywhere_holds_what_lies_behind_a_link(everywhere: Scene, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(everywhere.folder)
+    everywhere.told("SessionStart", source="startup", cwd=str(tmp_path / "link"))
+    assert read(everywhere) == {}
 
 
-def test_under_a_protection_for_everywhere_a_session_whose_start_was_not_seen_may_nothing(tmp_path: Path) -> None:
-    with staged(tmp_path, protection(None)) as scene:
-        assert "start was not seen" in deny_reason(read(scene))
-        scene.told("SessionStart", source="startup")
-        assert "start was not seen" in deny_reason(read(scene))
-        assert len(scene.receipts()) == 2
+def test_under_a_protection_for_everywhere_a_session_whose_start_was_not_seen_may_nothing(everywhere: Scene) -> None:
+    before = len(everywhere.receipts())
+    assert "start was not seen" in deny_reason(read(everywhere))
+    everywhere.told("SessionStart", source="startup")
+    assert "start was not seen" in deny_reason(read(everywhere))
+    assert len(everywhere.receipts()) == before + 2
 
 
-def test_a_protection_for_everywhere_is_not_for_a_folder_that_holds_everything(tmp_path: Path) -> None:
-    with staged(tmp_path, protection(None)) as scene:
-        for folder in ("/", str(Path.home()), str(Path.home().parent), "relative", ""):
-            session = {"session_id": f"session in {folder}"}
-            scene.told("SessionStart", source="startup", cwd=folder, **session)
-            assert "this session has none" in deny_reason(read(scene, **session))
+def test_a_protection_for_everywhere_is_not_for_a_folder_that_holds_everything(everywhere: Scene) -> None:
+    for folder in ("/", str(Path.home()), str(Path.home().parent), "relative", ""):
+        session = {"session_id": f"session in {folder}"}
+        everywhere.told("SessionStart", source="startup", cwd=folder, **session)
+        assert "this session has none" in deny_reason(read(everywhere, **session))
 
 
 def test_the_kill_switch_denies_before_any_session_has_begun(tmp_path: Path) -> None:
