@@ -69,15 +69,15 @@ def test_in_the_background_it_is_found_again_and_stopped(tmp_path: Path) -> None
     place = tmp_path / "home"
     first = json.loads(piped(place, "hub", "--background", "--port", "0", "--json").stdout)
     try:
-        again = piped(place, "hub", "--background", "--port", "0", "--json")
+        again = run(place, "hub", "--background", "--port", "0", "--json")
         assert json.loads(again.stdout) == first
-        other = piped(place, "hub", "--background", "--port", "0", "--policies", "elsewhere", "--json")
-        assert (other.returncode, json.loads(other.stdout)["error_code"]) == (STATE, "ledger_in_use")
+        other = run(place, "hub", "--background", "--port", "0", "--policies", "elsewhere", "--json")
+        assert (other.exit_code, json.loads(other.stdout)["error_code"]) == (STATE, "ledger_in_use")
     finally:
         stopped = piped(place, "hub", "--stop", "--json")
     until(lambda: not is_running(first["pid"]))
     assert json.loads(stopped.stdout) == {"ok": True, "stopped": [first["listening"]]}
-    assert b"no Hub of this home is running" in piped(place, "hub", "--stop").stderr
+    assert "no Hub of this home is running" in run(place, "hub", "--stop").stderr
 
 
 def test_stopping_it_leaves_the_proxy_alone_and_the_other_way_round(tmp_path: Path) -> None:

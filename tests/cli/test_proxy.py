@@ -130,8 +130,8 @@ def test_a_home_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_one_in_the_background_is_found_again(background: Running) -> None:
-    again = piped(background.home, "proxy", "--background", "--json")
-    assert (again.returncode, json.loads(again.stdout)) == (0, {"listening": background.url, "pid": background.pid})
+    again = run(background.home, "proxy", "--background", "--json")
+    assert (again.exit_code, json.loads(again.stdout)) == (0, {"listening": background.url, "pid": background.pid})
     (note,) = (background.home / "run").glob("proxy-*.json")
     assert json.loads(again.stdout).items() <= json.loads(note.read_bytes()).items()
 
@@ -162,15 +162,14 @@ def test_the_tour_can_be_taken_live(background: Running) -> None:
     assert tour.returncode == 0, tour.stderr
     verdicts = [receipt["claims"]["verdict"] for receipt in json.loads(tour.stdout)["receipts"]]
     assert verdicts == ["compliant", "violation", "compliant", "violation"]
-    text = piped(background.home, "demo", "--live")
-    assert background.url.encode() in text.stdout
+    assert background.url in run(background.home, "demo", "--live").stdout
 
 
 def test_the_live_tour_without_a_proxy_says_what_to_do(tmp_path: Path) -> None:
     command("issue", "--home", str(tmp_path / "home"), "--agent-id", "agent:me", "--mission", "be there")
-    tour = piped(tmp_path / "home", "demo", "--live")
-    assert (tour.returncode, tour.stdout) == (69, b"")
-    assert b"remit proxy --background" in tour.stderr
+    tour = run(tmp_path / "home", "demo", "--live")
+    assert (tour.exit_code, tour.stdout) == (69, "")
+    assert "remit proxy --background" in tour.stderr
 
 
 def test_it_is_stopped_and_only_once(tmp_path: Path) -> None:
@@ -180,9 +179,9 @@ def test_it_is_stopped_and_only_once(tmp_path: Path) -> None:
         until(lambda: not is_running(told["pid"]))
     assert json.loads(stopped.stdout) == {"ok": True, "stopped": [told["listening"]]}
     assert list((home / "run").glob("proxy-*")) == []
-    again = piped(home, "proxy", "--stop")
-    assert (again.returncode, again.stdout) == (0, b"")
-    assert b"no proxy" in again.stderr
+    again = run(home, "proxy", "--stop")
+    assert (again.exit_code, again.stdout) == (0, "")
+    assert "no proxy" in again.stderr
 
 
 def test_one_that_was_killed_is_not_found_and_another_takes_its_place(tmp_path: Path) -> None:
@@ -215,8 +214,8 @@ def test_a_note_that_was_left_behind_harms_nobody(tmp_path: Path, note: str) -> 
 
 
 def test_one_with_other_options_is_not_taken_for_the_one_that_is_asked_for(background: Running) -> None:
-    refused = piped(background.home, "proxy", "--background", "--require-token", "--json")
-    assert (refused.returncode, told_by(refused)["error_code"]) == (78, "ledger_in_use")
+    refused = run(background.home, "proxy", "--background", "--require-token", "--json")
+    assert (refused.exit_code, json.loads(refused.stdout)["error_code"]) == (78, "ledger_in_use")
     assert background.ask("GET", "/health").status == 200
 
 

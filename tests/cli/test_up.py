@@ -70,7 +70,7 @@ def test_in_the_background_both_stay_are_found_again_and_stopped(tmp_path: Path)
     try:
         shown = first.stdout.decode()
         assert all(f"remit {word}" in shown for word in ("open", "demo --live", "status"))
-        again = json.loads(piped(place, "up", "--background", "--port", "0", "--json").stdout)
+        again = json.loads(run(place, "up", "--background", "--port", "0", "--json").stdout)
         assert again["hub"]["listening"] in shown
         assert again["proxy"]["listening"] in shown
         assert again["dashboard"] == f"{again['hub']['listening']}/dashboard"
@@ -79,7 +79,7 @@ def test_in_the_background_both_stay_are_found_again_and_stopped(tmp_path: Path)
         stopped = json.loads(piped(place, "up", "--stop", "--json").stdout)
     assert stopped["stopped"] == [again["hub"]["listening"], again["proxy"]["listening"]]
     until(lambda: not any(map(is_running, pids(again))))
-    assert b"of this home is running" in piped(place, "up", "--stop").stderr
+    assert "of this home is running" in run(place, "up", "--stop").stderr
 
 
 def test_if_the_second_does_not_start_the_first_is_stopped(tmp_path: Path) -> None:
@@ -148,19 +148,19 @@ def test_what_does_not_stop_is_named_and_the_other_is_stopped(tmp_path: Path) ->
         assert not is_running(proxy)
     finally:
         os.kill(hub, signal.SIGCONT)
-        piped(place, "up", "--stop")
+        run(place, "up", "--stop")
 
 
 def test_in_the_foreground_it_does_not_stay_for_what_runs_already(tmp_path: Path) -> None:
     place = tmp_path / "home"
     first = json.loads(piped(place, "up", "--background", "--port", "0", "--json").stdout)
     try:
-        again = piped(place, "up", "--port", "0", "--json")
-        assert (again.returncode, json.loads(again.stdout)) == (DONE, first)
-        assert b"already running" in again.stderr
+        again = run(place, "up", "--port", "0", "--json")
+        assert (again.exit_code, json.loads(again.stdout)) == (DONE, first)
+        assert "already running" in again.stderr
         assert all(map(is_running, pids(first)))
     finally:
-        piped(place, "up", "--stop")
+        run(place, "up", "--stop")
 
 
 def test_no_token_stands_in_the_arguments_of_a_process(tmp_path: Path) -> None:
