@@ -102,8 +102,16 @@ def _string(node: Node) -> st.SearchStrategy[str]:
     if "pattern" in node:
         # A pattern that may repeat at will gets the length limits that stand beside it.
         bounded = re.sub(r"\+\$$", f"{{{max(low, 1)},{high}}}$", node["pattern"])
-        return st.from_regex(bounded.replace("$", r"\Z"))
+        return _matching(bounded)
     return st.text(st.characters(exclude_categories=["Cs"]), min_size=low, max_size=high)
+
+
+def _matching(pattern: str) -> st.SearchStrategy[str]:
+    """Return what a pattern matches. Characters of one class are drawn as a text, which is many times faster."""
+    if found := re.fullmatch(r"\^(\[[^]]+\])\{(\d+)(?:,(\d+))?\}\$", pattern):
+        alphabet = "".join(filter(re.compile(found[1]).match, map(chr, range(128))))
+        return st.text(alphabet, min_size=int(found[2]), max_size=int(found[3] or found[2]))
+    return st.from_regex(pattern.replace("$", r"\Z"))
 
 
 def _array(node: Node) -> st.SearchStrategy[list[Any]]:
@@ -116,7 +124,7 @@ def _object(node: Node) -> st.SearchStrategy[dict[str, Any]]:
         required = {name: known[name] for name in node["required"]}
         optional = {name: known[name] for name in known.keys() - required.keys()}
         return st.fixed_dictionaries(required, optional=optional)
-    names = st.from_regex(resolve(node["propertyNames"])["pattern"].replace("$", r"\Z"))
+    names = _matching(resolve(node["propertyNames"])["pattern"])
     members = obeying(node["additionalProperties"])
     return st.dictionaries(names, members, min_size=node.get("minProperties", 0), max_size=3)
 
