@@ -24,7 +24,7 @@ BASH: Final = find_shell("bash")
 DASH: Final = find_shell("dash")
 SIZE: Final = 500
 # Batches of that size with every run of the tests; `make fuzz` tries these and as many more as it is asked for.
-BATCHES: Final = {"bash_batch": 12, "dash_batch": 2, "file_batch": 1}
+BATCHES: Final = {"bash_batch": 32, "dash_batch": 5, "file_batch": 3}
 SHOWN: Final = 2
 
 
