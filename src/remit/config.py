@@ -18,37 +18,6 @@ from remit.claims.types import Claims, convert, encode, matches
 from remit.errors import FieldInvalid, InputError, StateCorrupt, StateMissing, quote
 from remit.ledger.home import Home
 
-__all__ = [
-    "COLLECTOR_VARIABLE",
-    "CONFIG_FILE",
-    "HOME_VARIABLE",
-    "HUB_HOSTS",
-    "HUB_URL",
-    "METRICS_VARIABLE",
-    "SAFE_PATH_VARIABLE",
-    "TOKEN_NAMES",
-    "HomeSettings",
-    "TokenName",
-    "assistant_config_folder",
-    "check_hub_host",
-    "disable_imports_from_current_folder",
-    "ensure_token",
-    "expand_user_path",
-    "get_hook_variable",
-    "home_path",
-    "load_settings",
-    "otlp_endpoint_from_environment",
-    "parse_hub_url",
-    "rotate_token",
-    "service_environment",
-    "set_hub_url",
-    "set_metrics_folder",
-    "user_config",
-    "user_home",
-    "user_shell",
-    "without_localhost",
-]
-
 COLLECTOR_VARIABLE: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 HOME_VARIABLE: Final = "REMIT_HOME"
 METRICS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"

@@ -10,16 +10,6 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 
-__all__ = [
-    "HookAdapter",
-    "HookEvent",
-    "HookEventKind",
-    "optional_text",
-    "require_object",
-    "require_text",
-    "text_or_empty",
-]
-
 HookEventKind: TypeAlias = Literal[
     "call",
     "outcome",

@@ -56,8 +56,6 @@ from remit.profiles.suggesting import suggest
 from remit.server.headers import Headers
 from remit.server.routes import BytesResponse, Request, SessionDecision
 
-__all__ = ["HookHandlers", "ProtectionStore", "Prove", "home_directories", "resolve_folder", "zsh_users"]
-
 # Hooks check this response header, so that they do not mistake another program on the same port for the Hub.
 _PROOF_HEADER: Final = b"x-remit-hook"
 _NONCE_HEADER: Final = b"x-remit-nonce"

@@ -29,8 +29,6 @@ try:
 except ImportError:
     from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]
 
-__all__ = ["Unanswered", "main"]
-
 _MAX_WIRE = 64 * 1024
 _MAX_INPUT = 16 * 1024 * 1024
 _MAX_HEAD = 64 * 1024

@@ -23,24 +23,6 @@ from remit.claims.types import Claims, build_decoder, encode, matches
 from remit.errors import FieldInvalid, InputError, StateCorrupt, StateMissing, quote
 from remit.ledger.home import Home
 
-__all__ = [
-    "PROTECTIONS_FOLDER",
-    "PROTECTION_ID",
-    "SCRIPT_NAME",
-    "SECRETS",
-    "FileKind",
-    "HookForm",
-    "Level",
-    "OnTamper",
-    "Protection",
-    "ProtectionId",
-    "Protections",
-    "SetMember",
-    "WrittenFile",
-    "hook_script_text",
-    "wire_name",
-]
-
 PROTECTIONS_FOLDER: Final = "protections"
 SCRIPT_NAME: Final = "hook.py"
 # The folder in which the hook command keeps the secrets of sessions.

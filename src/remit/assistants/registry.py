@@ -24,8 +24,6 @@ from remit.assistants.opencode.settings import OpencodePlanner
 from remit.assistants.reconcile.calls import TranscriptReader
 from remit.errors import FieldInvalid
 
-__all__ = ["ASSISTANTS", "HOOK_ADAPTERS", "PLANNERS", "Assistant", "get_transcript_reader"]
-
 
 class Assistant(NamedTuple):
     """One supported assistant."""

@@ -5,8 +5,6 @@ from typing import Final
 from remit.assistants.handlers import HookHandlers
 from remit.server.routes import Route
 
-__all__ = ["HOOK_PATH", "documented_routes", "hook_routes"]
-
 HOOK_PATH: Final = "/v1/hooks/{assistant}/{protection}"
 _DESCRIPTION: Final = (
     "The request and the answer are JSON objects in the form that the assistant defines for its hooks. Every request "

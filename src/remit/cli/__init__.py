@@ -5,8 +5,6 @@ import click
 from remit.cli.program import LazyGroup
 from remit.version import __version__
 
-__all__ = ["main"]
-
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, package_name="remit", message="remit %(version)s")

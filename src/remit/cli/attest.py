@@ -16,8 +16,6 @@ from remit.errors import BrokenChain, SessionNotFound
 from remit.ledger.keys import build_keyring
 from remit.schemas.proxy import AttestAnswer
 
-__all__ = ["attest"]
-
 # The Hub verifies every receipt of the session first, which takes time.
 _TIMEOUT_S: Final = 1800.0
 

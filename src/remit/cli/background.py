@@ -34,18 +34,6 @@ from remit.errors import (
 from remit.ledger.home import Home, open_home
 from remit.server.run_files import RunFile, ServiceName, all_running
 
-__all__ = [
-    "NAMES",
-    "StartedService",
-    "announce_address",
-    "spawn_service",
-    "start_and_announce",
-    "start_service",
-    "stop_services",
-    "terminate_children",
-    "terminate_services",
-]
-
 # The names of the services in messages.
 NAMES: Final[Mapping[ServiceName, str]] = {"hub": "Hub", "proxy": "proxy"}
 _START_S: Final = 60.0

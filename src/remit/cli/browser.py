@@ -15,8 +15,6 @@ from remit.cli.render import note, show_data
 from remit.errors import StateMissing
 from remit.hub.redirect_page import write_redirect_page
 
-__all__ = ["open_dashboard"]
-
 _STDOUT: Final = 1
 _STDERR: Final = 2
 

@@ -7,8 +7,6 @@ from remit.cli.errors import report_errors
 from remit.cli.options import common_options
 from remit.cli.render import show_data
 
-__all__ = ["completion"]
-
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))

@@ -21,19 +21,6 @@ from remit.ledger.home import Home, open_home
 from remit.server.hosts import is_wildcard
 from remit.server.run_files import RunFile, load_running
 
-__all__ = [
-    "PROXY_ADVICE",
-    "connect_hub",
-    "connect_proxy",
-    "diagnose_proxy",
-    "explain_proxy_failure",
-    "get_hub_token",
-    "get_running_hub",
-    "local_address",
-    "open_hub_client",
-    "open_hub_home",
-]
-
 _START: Final = "Start the Hub and the proxy: remit up --background"
 _MAKE: Final = "Check --home and REMIT_HOME. To create a home and start the Hub: remit up"
 

@@ -18,8 +18,6 @@ from remit.cli.resources import resolve_path, resolve_scope, starting_directory
 from remit.governor.delegate import Delegate, DelegateResult
 from remit.governor.sessions import GetSession
 
-__all__ = ["delegate"]
-
 _ADVICE: Final = "Request fewer calls, or start another session with a new passport."
 
 

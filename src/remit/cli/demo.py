@@ -48,8 +48,6 @@ from remit.policy.call import ToolCall
 from remit.server.run_files import load_running
 from remit.wiring import Service, build_in_memory
 
-__all__ = ["DemoReport", "DemoRun", "ForgeryAttempt", "demo", "run_against_proxy", "run_in_memory", "verify_run"]
-
 _EXAMPLE_FOLDER: Final = "/work/project"
 
 

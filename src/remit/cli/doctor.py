@@ -22,8 +22,6 @@ from remit.governor.statements import RecordStatement
 if TYPE_CHECKING:
     from remit.wiring import Service
 
-__all__ = ["doctor"]
-
 _DOCTOR: Final = "remit.doctor"
 _GAP: Final = "enforcement_gap"
 _STYLES: Final = {"ok": "green", "warning": "yellow", "problem": "red"}

@@ -44,13 +44,6 @@ from remit.ledger.sqlite import check_library, connect_reader
 from remit.proxy.authority import check_authorities
 from remit.server.run_files import RunFile, ServiceName, all_running
 
-__all__ = [
-    "certificate_days_left",
-    "check_installation",
-    "check_proxy_at",
-    "check_running_services",
-]
-
 _DAY_S: Final = 24 * 3600
 _EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED
 _TURNS: Final = 4

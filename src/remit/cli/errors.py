@@ -42,22 +42,6 @@ from remit.errors import (
     TokenRequired,
 )
 
-__all__ = [
-    "ADVICE",
-    "DONE",
-    "EXIT_CODES",
-    "NO",
-    "OUR_FAULT",
-    "STATE",
-    "UNAVAILABLE",
-    "USAGE",
-    "advice_for",
-    "exit_code",
-    "failure",
-    "print_error",
-    "report_errors",
-]
-
 _T = TypeVar("_T")
 
 DONE: Final = 0

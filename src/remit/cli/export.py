@@ -22,8 +22,6 @@ from remit.cli.errors import report_errors
 from remit.cli.render import byte_meter, detect_lost_output
 from remit.errors import FieldInvalid, LedgerUnavailable, RemitError, quote
 
-__all__ = ["check_writable", "is_stdout", "print_chunks", "write_chunks"]
-
 _PLACE: Final = "--export"
 _MODE: Final = 0o600
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -21,8 +21,6 @@ from remit.ledger.rows import LedgerQueries
 if TYPE_CHECKING:
     from remit.wiring import Service
 
-__all__ = ["announce_new_home", "open_command_home", "open_ledger_reader", "open_service", "require_ledger"]
-
 
 @contextmanager
 def open_command_home(option: str | None, *, as_json: bool, create: bool = False) -> Iterator[Home]:

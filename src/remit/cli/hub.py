@@ -28,8 +28,6 @@ from remit.hub.options import HubOptions
 from remit.ledger.home import open_home
 from remit.server.log import LEVELS
 
-__all__ = ["hub", "hub_options"]
-
 
 @click.group(invoke_without_command=True)
 @click.option("--host", metavar="HOST", help=f"The address to listen on: {', '.join(HUB_HOSTS)}. Default: see setup.")

@@ -59,8 +59,6 @@ from remit.ledger.home import open_home
 from remit.ledger.keys import KeyPeriods, build_keyring
 from remit.ledger.rows import LedgerQueries
 
-__all__ = ["RECEIPT_KIND", "ExaminedToken", "examine_token", "inspect", "load_keyring"]
-
 _MAX_BYTES: Final = 256 * 1024
 _PEM: Final = re.compile(rb"-----BEGIN .*?(?:-----END [A-Z ]+-----|\Z)", re.DOTALL)
 

@@ -27,8 +27,6 @@ from remit.policy.scope import literal_entry
 from remit.profiles.compiling import remarks_on
 from remit.wiring import Service
 
-__all__ = ["issue", "issue_registered"]
-
 
 @click.command(cls=ListCommand)
 @click.option("--agent-id", metavar="ID", help="The id of the agent; required without --from-profile.")

@@ -28,8 +28,6 @@ from remit.ledger.records import KeyRecord
 from remit.ledger.rows import LedgerQueries
 from remit.wiring import Service
 
-__all__ = ["keys"]
-
 _MODE: Final = 0o644
 
 

@@ -9,8 +9,6 @@ from remit.cli.options import common_options
 from remit.cli.render import show_data, show_facts
 from remit.governor.revoke import KillSwitch
 
-__all__ = ["kill_switch"]
-
 _Turn: TypeAlias = Literal["on", "off", "status"]
 
 

@@ -22,8 +22,6 @@ from remit.ledger.restore import RestoreResult, restore
 from remit.ledger.rows import LedgerQueries
 from remit.wiring import build_service
 
-__all__ = ["ledger"]
-
 _MAX_SHOWN: Final = 20
 _FILE: Final = click.Path(path_type=Path)
 

@@ -14,8 +14,6 @@ from remit.claims.passport import Confirmation
 from remit.cli.options import ListOption
 from remit.errors import CertificateUnusable
 
-__all__ = ["certificate_confirmation", "mission_options"]
-
 _BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 _MAX_BYTES: Final = 64 * 1024
 

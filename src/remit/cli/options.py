@@ -11,8 +11,6 @@ from typing import Any, Final, TypeVar
 
 import click
 
-__all__ = ["KeyCommand", "ListCommand", "ListOption", "common_options"]
-
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 

@@ -28,16 +28,6 @@ from remit.profiles.profile import PROFILE_FILE, ChosenProfile, Profile, parse_p
 from remit.profiles.templates import DEFAULT_TEMPLATE, TEMPLATES, template
 from remit.profiles.words import describe_mission
 
-__all__ = [
-    "AGENT_ID",
-    "LoadedProfile",
-    "choose_profile",
-    "compile_mission",
-    "load_profile",
-    "profile",
-    "profile_folder",
-]
-
 
 def choose_profile(named: str | None, folder: str | None) -> ChosenProfile:
     """Load the named profile, else REMIT.md of the folder, else the default template."""

@@ -21,8 +21,6 @@ from remit.cli.errors import DONE, USAGE, advice_for, exit_code, print_error
 from remit.cli.render import OutputNotWritten, detect_lost_output, escape_text
 from remit.errors import LedgerUnavailable
 
-__all__ = ["INTERRUPTED", "READER_GONE", "USAGE_CODE", "LazyGroup", "fast_imports"]
-
 # The exit codes that a shell gives to a program that was ended by a signal.
 INTERRUPTED: Final = 128 + signal.SIGINT
 READER_GONE: Final = 128 + signal.SIGPIPE

@@ -39,8 +39,6 @@ from remit.profiles.compiling import compile_profile, remarks_on
 from remit.profiles.profile import PROFILE_FILE, ChosenProfile
 from remit.server.run_files import load_running
 
-__all__ = ["protect"]
-
 # Settings that apply beyond the current folder.
 _WIDE_LEVELS: Final[dict[Level, str]] = {
     "user": "these settings apply in every folder that you work in, not only in this one",

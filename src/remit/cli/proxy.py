@@ -16,8 +16,6 @@ from remit.proxy.options import ProxyOptions
 from remit.server.hosts import is_wildcard
 from remit.server.log import LEVELS
 
-__all__ = ["proxy"]
-
 _MAX_PROCESSES: Final = 64
 
 

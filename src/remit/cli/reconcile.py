@@ -26,8 +26,6 @@ from remit.errors import StateMissing
 from remit.ledger.home import open_home
 from remit.wiring import build_service
 
-__all__ = ["reconcile"]
-
 _DAY_MS: Final = 24 * 3600 * 1000
 _MAX_SHOWN: Final = 20
 _ASSISTANTS: Final = sorted(ASSISTANTS)

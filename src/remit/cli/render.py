@@ -18,19 +18,6 @@ import click
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
-__all__ = [
-    "OutputNotWritten",
-    "byte_meter",
-    "date",
-    "detect_lost_output",
-    "escape_text",
-    "note",
-    "progress_bar",
-    "show_data",
-    "show_facts",
-    "spinner",
-]
-
 
 class OutputNotWritten(Exception):
     """Output could not be written. `reason` is the errno."""

@@ -18,8 +18,6 @@ from remit.errors import FieldInvalid, InputError, quote
 from remit.policy.call import Effect
 from remit.policy.scope import build_scope, covers, literal_entry
 
-__all__ = ["resolve_path", "resolve_scope", "starting_directory"]
-
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _WIDENING: Final = re.compile(r"[*?]")

@@ -20,8 +20,6 @@ from remit.governor.revoke import RevokePassport, RevokeSession
 from remit.ledger.records import Session
 from remit.ledger.rows import LedgerQueries
 
-__all__ = ["revoke"]
-
 _ID: Final = re.compile(ID_STRING)
 _OUR_ID: Final = re.compile(r"pass:[0-9a-f]{32}")
 _MAX_ID: Final = 64

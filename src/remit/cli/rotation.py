@@ -21,8 +21,6 @@ from remit.errors import ServiceError, ServiceRefused
 from remit.ledger.home import Home
 from remit.server.run_files import RunFile, ServiceName, all_running
 
-__all__ = ["rotate"]
-
 # The service that requires each token.
 _SERVICES: Final[Mapping[TokenName, ServiceName]] = {"admin": "proxy", "hub": "hub", "proxy": "proxy"}
 _WAIT_S: Final = 5.0

@@ -24,8 +24,6 @@ from remit.ledger.home import Home
 from remit.server.hosts import url_host
 from remit.server.run_files import all_running
 
-__all__ = ["OPENED_BY", "PreparedHome", "prepare_home", "setup"]
-
 # Shown beside the address of the dashboard, which requires the token if it is opened directly.
 OPENED_BY: Final = "open it with: remit open"
 

@@ -13,8 +13,6 @@ from remit.cli.render import show_data, show_facts
 from remit.config import expand_user_path
 from remit.schemas.hub import StatusAnswer, VerificationAnswer
 
-__all__ = ["status", "verification_summary"]
-
 _STDOUT: Final = "-"
 _NAMED: Final = 3
 

@@ -4,8 +4,6 @@ import errno
 
 from rich.console import Console
 
-__all__ = ["TerminalConsole"]
-
 
 class TerminalConsole(Console):
     """A console that raises `BrokenPipeError` if the reader has closed the pipe."""

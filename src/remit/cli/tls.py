@@ -13,8 +13,6 @@ from remit.errors import FieldInvalid, HomeUnsafe
 from remit.ledger.home import open_home
 from remit.proxy.authority import issue_client
 
-__all__ = ["tls"]
-
 
 @click.group()
 def tls() -> None:

@@ -12,8 +12,6 @@ from remit.claims.keys import Keyring
 from remit.claims.passport import AUDIENCES, Passport, verify_passport
 from remit.errors import FieldInvalid
 
-__all__ = ["read_token_argument", "verify_passport_ignoring_time"]
-
 # Longer than any token, so that longer input is recognized.
 _MAX_BYTES: Final = max(kind.max_length for kind in KINDS) + 1024
 

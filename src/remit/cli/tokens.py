@@ -12,8 +12,6 @@ from remit.cli.rotation import rotate as rotate_now
 from remit.config import TOKEN_NAMES, TokenName, ensure_token
 from remit.server.hook_tokens import hook_token
 
-__all__ = ["token"]
-
 _HOOK: Final = "hook"
 
 

@@ -16,8 +16,6 @@ from typing import Final, NamedTuple
 from remit.config import user_config, user_home
 from remit.errors import FieldInvalid, StateMissing
 
-__all__ = ["Unit", "check_unit", "launchd_agent", "systemd_unit", "unit_for", "write_unit"]
-
 _PLACE: Final = "--service"
 _NAME: Final = "remit"
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -26,8 +26,6 @@ from remit.ledger.home import Home
 from remit.proxy.options import ProxyOptions
 from remit.server.run_files import ServiceName
 
-__all__ = ["up"]
-
 # The exit code that a shell gives to a program that was ended by a signal, minus the signal number.
 _SIGNALLED: Final = 128
 _NEXT: Final = """

@@ -31,16 +31,6 @@ from remit.governor.sources import Reporter, StartSourceSession
 from remit.ledger.records import RESTORED, Session
 from remit.ledger.store import Transaction
 
-__all__ = [
-    "GENERATION",
-    "SECRET",
-    "ContinueAssistantSession",
-    "get_main_session",
-    "last_main_session",
-    "read_generation",
-    "tampering_key",
-]
-
 # Members of the JSON description of a source.
 GENERATION: Final = "generation"
 SECRET: Final = "secret"  # noqa: S105 - the name of a member

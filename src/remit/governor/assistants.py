@@ -29,15 +29,6 @@ from remit.ledger.records import Delegation, Session
 from remit.ledger.store import Transaction
 from remit.policy.call import ToolCall
 
-__all__ = [
-    "Actor",
-    "AssistantEvaluation",
-    "BeginAssistantSession",
-    "EndAssistantSession",
-    "EvaluateAssistantCall",
-    "last_child_session",
-]
-
 _ENDED: Final[tuple[SessionState, ...]] = ("ended",)
 # How often a subagent can be started again after it has ended.
 _MAX_TURNS: Final = 50

@@ -27,8 +27,6 @@ from remit.ledger.keys import KeyPeriods
 from remit.ledger.records import Session, StoredReceipt, unverified_kid
 from remit.ledger.store import LedgerReader, Transaction
 
-__all__ = ["Attest", "AttestResult", "ChainVerification", "verify_from", "verify_stored"]
-
 _PAGE: Final = 1000
 
 

@@ -12,8 +12,6 @@ from remit.errors import AudienceMismatch
 from remit.ledger.records import Session, Source
 from remit.ledger.store import LedgerReader
 
-__all__ = ["HOOK_KEY", "check_client", "check_delegable"]
-
 # The prefix of source keys of assistant hooks, whose calls are decided on before they are made.
 HOOK_KEY: Final = "hook:"
 

@@ -11,8 +11,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-__all__ = ["Clock", "Moment", "SystemClock", "elapsed_between", "format_timestamp", "parse_timestamp"]
-
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 

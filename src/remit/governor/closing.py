@@ -13,14 +13,6 @@ from remit.governor.lifecycle import MAX_CLOSED, TRANSITIONS, close, close_deleg
 from remit.ledger.records import Session
 from remit.ledger.store import Transaction
 
-__all__ = [
-    "CloseOpenDelegates",
-    "close_all_delegates",
-    "close_delegates_of_ended",
-    "close_killed",
-    "close_some_delegates",
-]
-
 _PAGE: Final = 100
 
 

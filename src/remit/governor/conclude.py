@@ -29,8 +29,6 @@ from remit.policy.decide import Decision
 from remit.policy.engines import DENIALS
 from remit.policy.evidence import measurements, redact
 
-__all__ = ["AssistantResult", "RecordAssistantResult"]
-
 _UNASKED: Final = "run_unasked"
 _REASONS: Final = {
     False: "the call was run without a decision: hooks were skipped, or came too late",

@@ -20,8 +20,6 @@ from remit.ledger.store import LedgerReader, Prepare, Work
 from remit.policy.engines import Engine
 from remit.policy.files import Files
 
-__all__ = ["Context", "Keys", "Runtime", "UseCase", "UseCaseRunner"]
-
 _MAX_CACHED: Final = 4096
 
 _T = TypeVar("_T")

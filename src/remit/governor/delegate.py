@@ -39,8 +39,6 @@ from remit.policy.budget import reserve
 from remit.policy.engines import DENIALS
 from remit.policy.evidence import origin_measurement
 
-__all__ = ["MAX_OPEN_DELEGATIONS", "MAX_REQUEST_ID", "Delegate", "DelegateResult"]
-
 MAX_REQUEST_ID: Final = 256
 # The maximum number of open delegations of a session: each has to be closed with it.
 MAX_OPEN_DELEGATIONS: Final = 100

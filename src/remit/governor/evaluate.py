@@ -68,20 +68,6 @@ from remit.policy.engines import DENIALS, Engine, Finding, Remedy, SessionStatus
 from remit.policy.evidence import measurements, redact
 from remit.policy.projection import is_cheap
 
-__all__ = [
-    "MAX_IDEMPOTENCY_KEY",
-    "ClientOutcome",
-    "Evaluate",
-    "Evaluation",
-    "EventSummary",
-    "Evidence",
-    "Prejudged",
-    "describe_outcome",
-    "evaluate",
-    "judge_request",
-    "prejudge",
-]
-
 MAX_IDEMPOTENCY_KEY: Final = 256
 _MAX_REASON: Final = 4096
 _MAX_CLASS: Final = 256

@@ -16,8 +16,6 @@ from remit.governor.clock import format_timestamp
 from remit.ledger.records import Session, StoredReceipt
 from remit.ledger.store import LedgerReader
 
-__all__ = ["export_evidence", "session_view"]
-
 _PAGE: Final = 500
 
 

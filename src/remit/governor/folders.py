@@ -16,8 +16,6 @@ from remit.claims.mission import EVERYTHING, Mission, escape_path
 from remit.errors import FieldInvalid
 from remit.policy.scope import literal_entry
 
-__all__ = ["FolderCheck", "MissionTemplate", "check_folder", "mission_in_folder", "mission_without_folder"]
-
 _PLACE: Final = "cwd"
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # System directories: no working folder may be in them, except in those of `_WITHIN_SYSTEM`.

@@ -14,8 +14,6 @@ from remit.governor.pools import Pools
 from remit.governor.rate import ReportSkipped
 from remit.ledger.store import Ledger, Prepare, Work
 
-__all__ = ["Governor", "run_sync"]
-
 _T = TypeVar("_T")
 
 

@@ -25,23 +25,6 @@ from remit.errors import FieldInvalid, LedgerInUse, LedgerUnavailable, StateMiss
 from remit.ledger.home import Home
 from remit.version import __version__
 
-__all__ = [
-    "MAX_HANDSHAKE",
-    "SOCKET_NAME",
-    "Hello",
-    "Introduction",
-    "PolicySettings",
-    "check_peer",
-    "check_version",
-    "compute_proof",
-    "decode_hello",
-    "encode",
-    "is_valid_proof",
-    "load_secret",
-    "make_secret",
-    "new_hello",
-]
-
 SOCKET_NAME: Final = "ledger.sock"
 # The maximum size of messages before the proof.
 MAX_HANDSHAKE: Final = 1024

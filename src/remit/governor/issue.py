@@ -14,8 +14,6 @@ from remit.governor.context import Context, Keys
 from remit.ledger.records import PassportRegistration
 from remit.ledger.store import Transaction
 
-__all__ = ["IssuePassport", "PassportRequest", "issue_in"]
-
 
 @dataclass(frozen=True)
 class PassportRequest:

@@ -8,8 +8,6 @@ from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.keys import Distrusted, create_successor, distrust_in, hand_over, remove_unused
 from remit.ledger.records import KeyRecord
 
-__all__ = ["DistrustKey", "RotateKey"]
-
 
 @dataclass(frozen=True)
 class RotateKey:

@@ -30,34 +30,6 @@ from remit.ledger.store import Transaction
 from remit.policy.budget import Account, Budget, release
 from remit.policy.engines import SessionStatus
 
-__all__ = [
-    "CALL_UNIT",
-    "MAX_CLOSED",
-    "QUARANTINED",
-    "TOOL_CALLS",
-    "TRANSITIONS",
-    "SettleResult",
-    "Transition",
-    "close",
-    "close_delegates",
-    "count_elapsed",
-    "final_transition",
-    "get_account",
-    "has_open_delegates",
-    "head_is_genuine",
-    "is_stopped",
-    "load_status",
-    "preview",
-    "quarantine",
-    "refresh",
-    "refresh_with_status",
-    "revoke_source",
-    "same_decision",
-    "session_status",
-    "settle",
-    "settle_overdue",
-]
-
 # The maximum number of sessions closed in one transaction.
 MAX_CLOSED: Final = 64
 TOOL_CALLS: Final = "tool_calls"

@@ -38,17 +38,6 @@ from remit.policy.call import ToolCall
 from remit.policy.decide import Decision
 from remit.policy.engines import SessionStatus
 
-__all__ = [
-    "GetJudgingState",
-    "JudgingState",
-    "ObserveEvent",
-    "PreviewDecision",
-    "ReportEvent",
-    "ReportResult",
-    "SourceType",
-    "parse_digest",
-]
-
 SourceType: TypeAlias = Literal["browser", "desktop", "cli"]
 
 _TOOLS: Final[Mapping[str, str]] = {"browser": "browser_observe", "desktop": "desktop_observe", "cli": "cli_observe"}

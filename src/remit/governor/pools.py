@@ -16,8 +16,6 @@ from remit.errors import LedgerUnavailable
 from remit.ledger.commit import DEADLINE_S
 from remit.ledger.waiters import AsyncWaiter, Item, deliver_answers
 
-__all__ = ["QUICK_BATCH_SIZE", "Pools"]
-
 _T = TypeVar("_T")
 
 _JUDGE_THREADS: Final = 16

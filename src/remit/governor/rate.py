@@ -23,8 +23,6 @@ from remit.ledger.records import RESTORED, Session
 from remit.ledger.store import Transaction
 from remit.policy.engines import DENIALS
 
-__all__ = ["RATE_LIMIT", "ReportSkipped", "admit", "report_skipped"]
-
 # The name of the step and of its measurement.
 RATE_LIMIT: Final = "remit.rate_limit"
 _CODE: Final = "rate_limited"

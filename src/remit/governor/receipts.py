@@ -16,17 +16,6 @@ from remit.governor.context import Context
 from remit.ledger.records import IdempotencyKey, Session, StoredReceipt, UnsignedReceipt
 from remit.ledger.store import Transaction
 
-__all__ = [
-    "GOVERNOR",
-    "append",
-    "budget_remaining",
-    "clip",
-    "load_receipt",
-    "new_receipt_id",
-    "observed_timestamp_ms",
-    "step_timestamp",
-]
-
 # The `backend` of policy decisions in receipts that are not decisions on calls.
 GOVERNOR: Final = "governor"
 _SHORT_TEXT: Final = 400

@@ -9,8 +9,6 @@ from typing import Final, NamedTuple
 from remit.claims.attestation import SessionState
 from remit.governor.clock import Moment
 
-__all__ = ["MAX_PER_S", "RefusedSessions", "SkippedCalls"]
-
 MAX_PER_S: Final = 10
 _SECOND_MS: Final = 1000
 _MINUTE_MS: Final = 60_000

@@ -61,8 +61,6 @@ from remit.ledger.keys import build_keyring
 from remit.ledger.store import LedgerReader, Prepare, Work
 from remit.ledger.transaction import Store
 
-__all__ = ["LedgerProcessNotRunning", "LedgerProcessSupervisor", "PublicKeys", "RemoteGovernor", "connect"]
-
 _T = TypeVar("_T")
 
 # The maximum number of unanswered requests of one event loop.

@@ -18,8 +18,6 @@ from remit.ledger.records import Session, StoredReceipt, UnsignedReceipt
 from remit.ledger.store import Transaction
 from remit.policy.engines import DENIALS
 
-__all__ = ["RecordResult", "RecordedResult"]
-
 _RUN_DESPITE_DENIAL: Final = "denied_but_run"
 _REASONS: Final = {
     True: "the outcome of a call that was permitted",

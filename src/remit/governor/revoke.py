@@ -20,8 +20,6 @@ from remit.governor.sessions import reload_session
 from remit.ledger.records import Session
 from remit.ledger.store import Transaction
 
-__all__ = ["MAX_REASON", "CloseRevoked", "KillSwitch", "RevokePassport", "RevokeSession"]
-
 MAX_REASON: Final = 1024
 
 

@@ -46,8 +46,6 @@ from remit.governor.wire import (
 from remit.ledger.commit import CommitObserver
 from remit.ledger.transaction import Store
 
-__all__ = ["CommitEventForwarder", "IdleTimeouts", "LedgerServer"]
-
 # The maximum number of unanswered requests of one connection.
 _MAX_OUTSTANDING: Final = 4096
 _MAX_CONNECTIONS: Final = 512

@@ -35,21 +35,6 @@ from remit.governor.rate import report_skipped
 from remit.ledger.records import RESTORED, Session
 from remit.ledger.store import Transaction
 
-__all__ = [
-    "EndSession",
-    "GetSession",
-    "RequireHolder",
-    "SessionAndPassport",
-    "StartResult",
-    "StartSession",
-    "check_passport_holder",
-    "check_session_holder",
-    "get_session",
-    "new_session",
-    "refresh_and_save",
-    "reload_session",
-]
-
 _T_co = TypeVar("_T_co", covariant=True)
 
 

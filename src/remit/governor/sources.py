@@ -20,8 +20,6 @@ from remit.governor.sessions import StartResult, new_session, refresh_and_save
 from remit.ledger.records import RESTORED, Session, Source, source_trace_id
 from remit.ledger.store import Transaction
 
-__all__ = ["Reporter", "StartSourceSession", "current_session", "last_session_id"]
-
 
 class Reporter(NamedTuple):
     """The source of an event: its key, its description as JSON (`told`), and the mission of a new session.

@@ -26,8 +26,6 @@ from remit.ledger.records import Session, UnsignedReceipt
 from remit.ledger.store import Transaction
 from remit.policy.engines import DENIALS
 
-__all__ = ["CHECK", "OWN_APP", "RecordStatement", "RecordedStatement", "limit_statement"]
-
 # The name of the measurement with a summary of the report.
 CHECK: Final = "remit.check"
 # The agent id and app name of the session of these statements.

@@ -21,8 +21,6 @@ from remit.governor.sources import Reporter
 from remit.ledger.records import Session
 from remit.ledger.store import LedgerReader, Transaction
 
-__all__ = ["TAMPERED", "EndReporterSession", "RevokeTamperedSessions"]
-
 # The cause of sessions that were revoked here.
 TAMPERED: Final = TRANSITIONS["tamper"].code
 _decode: Final = msgspec.json.Decoder(dict[str, str]).decode

@@ -32,23 +32,6 @@ from remit.ledger.home import Home, open_home
 from remit.ledger.records import Session
 from remit.ledger.store import Transaction
 
-__all__ = [
-    "STALE_S",
-    "BrokenChainFound",
-    "Message",
-    "Quarantine",
-    "SessionProgress",
-    "SessionVerified",
-    "SessionsVerified",
-    "VerificationObserver",
-    "VerificationSnapshot",
-    "VerificationState",
-    "VerificationSummary",
-    "VerifierProblem",
-    "VerifierSupervisor",
-    "load_snapshot",
-]
-
 _FOLDER: Final = "run"
 _FILE: Final = "verification.json"
 _LOCK: Final = "verifier.lock"

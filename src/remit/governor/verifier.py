@@ -35,8 +35,6 @@ from remit.ledger.keys import KeyPeriods, build_keyring
 from remit.ledger.records import Session, StoredReceipt, unverified_kid
 from remit.ledger.store import LedgerReader
 
-__all__ = ["DeepCheck", "Pace", "Verifier"]
-
 _PAGE: Final = 200
 _SESSIONS: Final = 100
 # The maximum number of sessions reported in one message.

@@ -28,8 +28,6 @@ from remit.ledger.home import open_home
 from remit.ledger.keys import KeyPeriods
 from remit.ledger.rows import LedgerQueries, translate_errors
 
-__all__ = ["LedgerCheck", "ProcessPace", "main"]
-
 _NICE: Final = 19
 # Work between two pauses, in seconds of processor time.
 _SLICE_S: Final = 0.01

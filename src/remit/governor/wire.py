@@ -38,26 +38,6 @@ from remit.governor.tampering import EndReporterSession, RevokeTamperedSessions
 from remit.governor.verification import Quarantine
 from remit.policy.call import SpawnedProgram
 
-__all__ = [
-    "ANSWER",
-    "BYE",
-    "EVENT",
-    "FAILURE",
-    "HEADER_BYTES",
-    "MAX_FRAME",
-    "USE_CASES",
-    "FrameDecoder",
-    "answer_type",
-    "decode_answer",
-    "decode_case",
-    "decode_failure",
-    "decode_messages",
-    "encode_case",
-    "encode_failure",
-    "encode_frame",
-    "encode_message",
-]
-
 # The use cases that may write, even if they are named `Get...`: they run in the ledger process. Those that never write
 # run in the front, with its own reader.
 USE_CASES: Final[Mapping[str, type[Any]]] = {

@@ -21,16 +21,6 @@ from remit.schemas.hub import (
     SignedReceiptAnswer,
 )
 
-__all__ = [
-    "observe_answer",
-    "policy_answer",
-    "public_receipt_answer",
-    "receipt_answer",
-    "signed_receipt_answer",
-    "start_answer",
-    "verify_stored_receipt",
-]
-
 
 def start_answer(start: StartResult, review: Review) -> HubStartAnswer:
     """Return the answer to the start of a session."""

@@ -17,14 +17,6 @@ from remit.server.auth import Access, BrowserPolicy, Credentials, RateLimiter, T
 from remit.server.hook_tokens import shared_hook_token
 from remit.server.openapi import Security
 
-__all__ = [
-    "COOKIE",
-    "COOKIE_S",
-    "HUB_BROWSER_POLICY",
-    "HUB_SECURITY",
-    "HubAuthenticator",
-]
-
 COOKIE: Final = "remit_dashboard"
 COOKIE_S: Final = 12 * 3600
 _TOKEN_HEADER: Final = "X-Service-Hub-Token"  # noqa: S105 - the name of a header

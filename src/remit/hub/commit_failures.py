@@ -12,8 +12,6 @@ from remit.errors import RemitError
 from remit.ledger.commit import CommitObserver
 from remit.ledger.transaction import Store
 
-__all__ = ["CommitFailure", "CommitFailureTracker"]
-
 
 class CommitFailure(NamedTuple):
     """When commits began to fail, in seconds since 1970, and why the last one did."""

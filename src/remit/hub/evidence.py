@@ -35,15 +35,6 @@ from remit.schemas.hub import (
     SourceInfo,
 )
 
-__all__ = [
-    "MAX_ACTIONS",
-    "MAX_AHEAD_S",
-    "MAX_MEASURED_MESSAGES",
-    "OBSERVATION_TOOLS",
-    "build_report",
-    "build_reporter",
-]
-
 OBSERVATION_TOOLS: Final = ("browser_observe", "desktop_observe", "cli_command", "cli_observe")
 # Actions of one event in the review. Of a longer conversation, the last messages are shown.
 MAX_ACTIONS: Final = 50

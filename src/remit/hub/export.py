@@ -21,8 +21,6 @@ from remit.hub.status import HubInfo, SourceActivity, build_status
 from remit.ledger.records import Session
 from remit.schemas.hub import SCHEMA_VERSION
 
-__all__ = ["export_hub"]
-
 
 def export_hub(context: Context, info: HubInfo, activity: SourceActivity) -> Iterator[bytes]:
     """Yield the parts of the JSON document."""

@@ -42,8 +42,6 @@ from remit.schemas.shared import HealthAnswer
 from remit.server.routes import Choice, Request, SessionDecision, StreamedResponse
 from remit.version import __version__
 
-__all__ = ["RECEIPT_VIEW", "HubHandlers"]
-
 RECEIPT_VIEW: Final = Choice(
     "view", ("full", "public"), "`public` leaves out the internal code and audit-only members."
 )

@@ -4,8 +4,6 @@ from typing import Any, NamedTuple
 
 from remit.server.run_files import non_default_options
 
-__all__ = ["HubOptions"]
-
 
 class HubOptions(NamedTuple):
     """The options of the command. Paths are as they were given."""

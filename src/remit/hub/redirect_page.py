@@ -12,8 +12,6 @@ from remit.errors import StateMissing
 from remit.ledger.home import Home
 from remit.server.run_files import FOLDER
 
-__all__ = ["OPENING_FILE", "remove_redirect_page", "write_redirect_page"]
-
 OPENING_FILE: Final = "open.html"
 _PAGE: Final = """<!doctype html>
 <meta charset="utf-8">

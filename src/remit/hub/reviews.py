@@ -19,8 +19,6 @@ from remit.governor.context import Context
 from remit.ledger.records import EventNote, Session, Source
 from remit.schemas.hub import ReviewAnswer
 
-__all__ = ["MAX_ACTIONS", "LoadReview", "Review", "ReviewCache", "load_review", "review_answer", "source_members"]
-
 MAX_ACTIONS: Final = 50
 # Reviews in the cache. With consent to visible text, one can take half a megabyte.
 _MAX_SESSIONS: Final = 64

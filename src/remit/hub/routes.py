@@ -21,8 +21,6 @@ from remit.server.openapi import describe
 from remit.server.routes import BytesResponse, Request, Route
 from remit.version import __version__
 
-__all__ = ["Cookie", "DashboardPages", "PageHandler", "describe_hub", "documented_routes", "hub_routes"]
-
 PageHandler: TypeAlias = Callable[[Request], Awaitable[BytesResponse]]
 # Returns the `Set-Cookie` header that gives a browser access to all pages.
 Cookie: TypeAlias = Callable[[], tuple[bytes, bytes]]

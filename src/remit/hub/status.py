@@ -21,8 +21,6 @@ from remit.schemas.hub import (
 )
 from remit.version import __version__
 
-__all__ = ["HubInfo", "LastEvent", "SourceActivity", "build_status"]
-
 # How many of the newest sessions are read from the ledger for the activity of sources.
 _SESSIONS: Final = 256
 

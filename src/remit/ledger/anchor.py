@@ -15,8 +15,6 @@ from remit.claims.types import Claims, Count, IdString, convert, encode, matches
 from remit.errors import FieldInvalid, InputError, LedgerForeign, LedgerRolledBack, StateCorrupt
 from remit.ledger.home import Home
 
-__all__ = ["Anchor", "AnchorMark", "check_anchor"]
-
 _FILE: Final = "ledger.anchor"
 _LOCK: Final = "ledger.anchor.lock"
 _MAX_BYTES: Final = 4096

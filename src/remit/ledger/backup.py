@@ -19,8 +19,6 @@ from remit.ledger.records import LedgerOverview
 from remit.ledger.rows import LedgerQueries, translate_errors
 from remit.ledger.sqlite import connect_reader
 
-__all__ = ["SIDECAR_SUFFIXES", "backup", "check_copy", "copy_database", "sync_directory", "translate_file_errors"]
-
 # The suffixes of the files that SQLite creates next to a database.
 SIDECAR_SUFFIXES: Final = ("-wal", "-shm", "-journal")
 _OPEN: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW

@@ -24,8 +24,6 @@ from remit.ledger.keys import build_keyring
 from remit.ledger.records import KeyRecord, unverified_kid
 from remit.ledger.rows import LedgerQueries, translate_errors
 
-__all__ = ["check_ledger"]
-
 # By denial code; the empty code is for permitted calls. Sums are floats, because tampered integers may overflow.
 _COUNTS: Final = """
 SELECT code, total(there), total(by_minute), total(in_all) FROM (

@@ -18,8 +18,6 @@ from remit.ledger.keys import build_keyring, key_limit_ids
 from remit.ledger.records import SOURCE_TRACE, Session, source_trace_id
 from remit.ledger.rows import LedgerQueries, translate_errors
 
-__all__ = ["SessionCheck"]
-
 _LAST: Final = "SELECT max(seq) FROM receipts WHERE session = ?"
 _RECEIPTS: Final = """
 SELECT number, seq, parent, id, code, token FROM receipts

@@ -20,8 +20,6 @@ from remit.ledger.store import LedgerReader, Prepare, Work
 from remit.ledger.transaction import BufferedTransaction, SessionCache, Store, TransactionChanges
 from remit.ledger.waiters import AsyncWaiter, Item, deliver_answers, wait_for
 
-__all__ = ["BATCH_SIZE", "DEADLINE_S", "MAX_GROUP", "CommitObserver", "GroupCommit"]
-
 DEADLINE_S: Final = 1.5
 MAX_GROUP: Final = 256
 # The default number of items that an event loop submits at a time.

@@ -35,22 +35,6 @@ from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, differences
 from remit.ledger.sqlite import BUSY_MS, SqliteStore, connect, connect_reader, prepare
 from remit.ledger.transaction import Store
 
-__all__ = [
-    "HOME_LOCK",
-    "LEDGER_FILE",
-    "USE_LOCK",
-    "AnchorKeeper",
-    "EmbeddedLedger",
-    "ReadOnlyLedger",
-    "anchor_mark",
-    "build_marker",
-    "check_format",
-    "ledger_path",
-    "open_embedded_ledger",
-    "open_ledger_reader",
-    "open_rows",
-]
-
 LEDGER_FILE: Final = "ledger.db"
 HOME_LOCK: Final = "home.lock"
 # A lock: shared by all processes that have the ledger open, exclusive for replacing its file.

@@ -11,21 +11,6 @@ from remit.claims.succession import KeyLimit
 from remit.errors import BrokenChain, StateError
 from remit.ledger.records import Session
 
-__all__ = [
-    "FAULTS",
-    "LIMIT_STATED",
-    "MAX_FINDINGS",
-    "FindingRecorder",
-    "LedgerFinding",
-    "LedgerReport",
-    "Limits",
-    "Progress",
-    "check_period",
-    "is_limit_stated",
-    "limits_fault",
-    "period_fault",
-]
-
 MAX_FINDINGS: Final = 1000
 # The tool of Remit's own statements that the period of a key ended; their target is the id of the record.
 LIMIT_STATED: Final = "remit.keys"

@@ -21,8 +21,6 @@ from typing import Final, Self, final
 
 from remit.errors import HomeUnsafe, LedgerInUse, LedgerUnavailable, RemitError, StateCorrupt, StateMissing, quote
 
-__all__ = ["Home", "open_home"]
-
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600

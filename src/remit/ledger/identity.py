@@ -24,8 +24,6 @@ import apsw
 from remit.errors import LedgerUnavailable, RemitError, StateCorrupt, StateMissing
 from remit.ledger.rows import translate_errors
 
-__all__ = ["LOG_LIMIT", "SIDECAR_SUFFIXES", "LedgerFile", "OpenFiles"]
-
 # The suffixes of the other files that SQLite keeps open in write-ahead mode, for as long as a connection is open.
 SIDECAR_SUFFIXES: Final = ("-wal", "-shm")
 # The size to which a write-ahead log is truncated after it has grown during a long read.

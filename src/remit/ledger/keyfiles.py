@@ -12,8 +12,6 @@ from remit.claims.keys import SEED_BYTES, SigningKey
 from remit.errors import KeyMaterialError, StateCorrupt, StateMissing, quote
 from remit.ledger.home import Home
 
-__all__ = ["KeyFiles"]
-
 _KID: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _ENDING: Final = ".pem"
 _MAX_BYTES: Final = 4096

@@ -27,21 +27,6 @@ from remit.ledger.keyfiles import KeyFiles
 from remit.ledger.records import KeyRecord, LimitRecord
 from remit.ledger.store import LedgerReader, Transaction
 
-__all__ = [
-    "Distrusted",
-    "KeyPeriods",
-    "LedgerKeys",
-    "build_keyring",
-    "create_successor",
-    "distrust_in",
-    "find_distrusted",
-    "first_key",
-    "hand_over",
-    "key_limit_ids",
-    "load_key_limits",
-    "remove_unused",
-]
-
 _DISTRUSTED: Final = "the key that signed it is distrusted"
 
 

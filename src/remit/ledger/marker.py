@@ -14,8 +14,6 @@ from remit.claims.types import Claims, convert, encode
 from remit.errors import InputError, LedgerForeign, StateCorrupt
 from remit.ledger.home import Home
 
-__all__ = ["Marker", "check_marker", "read_marker", "write_marker"]
-
 _FILE: Final = "ledger.id"
 _MAX_BYTES: Final = 4096
 

@@ -16,31 +16,6 @@ from remit.claims.keys import SigningKey
 from remit.claims.receipt import Draft, SignedReceipt
 from remit.errors import LedgerUnavailable
 
-__all__ = [
-    "FINAL_STATES",
-    "MAX_NOTES",
-    "RESTORED",
-    "SOURCE_TRACE",
-    "CodeCount",
-    "Delegation",
-    "EarlierRequest",
-    "EventNote",
-    "IdempotencyKey",
-    "IndexedReceipt",
-    "KeyRecord",
-    "LedgerOverview",
-    "LedgerState",
-    "LimitRecord",
-    "MinuteCount",
-    "PassportRegistration",
-    "Session",
-    "Source",
-    "StoredReceipt",
-    "UnsignedReceipt",
-    "source_trace_id",
-    "unverified_kid",
-]
-
 FINAL_STATES: Final[tuple[SessionState, ...]] = ("ended", "expired", "revoked")
 # The cause of sessions that were restored from an older copy of the ledger, with the loss of later receipts. Nothing
 # can be appended to them: their chains may have continued in the lost part, and would fork.

@@ -29,8 +29,6 @@ from remit.ledger.records import RESTORED, KeyRecord, LedgerOverview, LedgerStat
 from remit.ledger.rows import REGISTERS, LedgerQueries, translate_errors
 from remit.ledger.sqlite import connect, connect_reader, migrate
 
-__all__ = ["RestoreResult", "restore"]
-
 
 class RestoreResult(NamedTuple):
     """The result of a restore: the new state of the ledger, lost receipts, and active sessions that were closed.

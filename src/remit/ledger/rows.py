@@ -33,16 +33,6 @@ from remit.ledger.records import (
     unverified_kid,
 )
 
-__all__ = [
-    "FAILURES",
-    "REGISTERS",
-    "SESSION_COLUMNS",
-    "LedgerQueries",
-    "SqliteReader",
-    "Translated",
-    "translate_errors",
-]
-
 SESSION_COLUMNS: Final = tuple(Session.__struct_fields__)
 _COLUMNS: Final = ", ".join(f's."{name}"' for name in SESSION_COLUMNS)
 _SESSION: Final = f"SELECT {_COLUMNS} FROM sessions s "  # noqa: S608

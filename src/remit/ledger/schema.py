@@ -11,8 +11,6 @@ from typing import Final
 
 import apsw
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "PAGE_SIZE", "differences"]
-
 APPLICATION_ID: Final = int.from_bytes(b"Rmit", "big")
 PAGE_SIZE: Final = 8192
 

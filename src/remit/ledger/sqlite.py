@@ -20,17 +20,6 @@ from remit.ledger.rows import FAILURES, SESSION_COLUMNS, LedgerQueries, translat
 from remit.ledger.schema import APPLICATION_ID, MIGRATIONS, PAGE_SIZE
 from remit.ledger.transaction import AppendedReceipt, NewAttestation, TransactionChanges
 
-__all__ = [
-    "BUSY_MS",
-    "SqliteStore",
-    "check_library",
-    "connect",
-    "connect_in_memory",
-    "connect_reader",
-    "migrate",
-    "prepare",
-]
-
 BUSY_MS: Final = 2000
 _CACHE_KIB: Final = 8 * 1024
 _FIXED_VERSION: Final = (3, 51, 3)

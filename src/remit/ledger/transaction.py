@@ -30,9 +30,6 @@ from remit.ledger.records import (
 )
 from remit.ledger.store import NO_CHANGES, LedgerReader
 
-__all__ = ["AppendedReceipt", "BufferedTransaction", "NewAttestation", "SessionCache", "Store", "TransactionChanges"]
-
-
 _MAX_CACHED: Final = 4096
 
 

@@ -15,8 +15,6 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from remit.errors import LedgerUnavailable
 from remit.ledger.store import Prepare, Work
 
-__all__ = ["AsyncWaiter", "Item", "Submit", "Waiter", "deliver_answers", "wait_for"]
-
 _T = TypeVar("_T")
 
 _LATE: Final = "the ledger did not answer in time"

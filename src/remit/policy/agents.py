@@ -11,8 +11,6 @@ from typing import Final
 
 from remit.policy.call import SpawnedProgram
 
-__all__ = ["AGENTS", "find_agent"]
-
 # Remit itself, and agents that would not be governed by this session.
 AGENTS: Final = frozenset("remit claude codex gemini opencode copilot cursor-agent aider qwen".split())
 _PACKAGES: Final = AGENTS | frozenset((

@@ -14,9 +14,6 @@ from msgspec import Struct, convert
 from remit.claims.receipt import ActionClass
 from remit.claims.types import SideEffectClass
 
-__all__ = ["RUN_ROLES", "KnownTool", "known_tools"]
-
-
 # Roles of arguments that are run.
 RUN_ROLES: Final = frozenset(("command", "words", "code", "python", "patch", "sql"))
 

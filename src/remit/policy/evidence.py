@@ -22,19 +22,6 @@ from remit.errors import NotCanonicalizable
 from remit.policy.call import Action, Effect
 from remit.policy.engines import Remedy
 
-__all__ = [
-    "CALL_MEASUREMENT",
-    "EFFECTS_MEASUREMENT",
-    "REMEDY_MEASUREMENT",
-    "STATIC_SCOPE_ONLY",
-    "describe",
-    "effects_json",
-    "measurements",
-    "origin_measurement",
-    "quote_word",
-    "redact",
-]
-
 CALL_MEASUREMENT: Final = "remit.call"
 EFFECTS_MEASUREMENT: Final = "remit.effects"
 REMEDY_MEASUREMENT: Final = "remit.remedy"

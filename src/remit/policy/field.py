@@ -2,8 +2,6 @@
 
 from typing import Literal, NamedTuple
 
-__all__ = ["Field"]
-
 
 class Field(NamedTuple):
     """One word after expansion.

@@ -17,8 +17,6 @@ from remit.policy.call import Action, Effect
 from remit.policy.engines import Case, Clock, Finding, Remedy
 from remit.policy.stops import ProcessMatch, find_match
 
-__all__ = ["GuardEngine", "OwnProcess"]
-
 _NAME: Final = "guard"
 _CODE: Final = "governance_guarded"
 _PERMITTED: Final = Finding(_NAME, "", "nothing that governs the agent is touched")

@@ -17,16 +17,6 @@ from remit.policy.patches import patched_files
 from remit.policy.sql import judge_sql
 from remit.policy.trace import Trace
 
-__all__ = [
-    "guess_action",
-    "is_command_name",
-    "is_directory_name",
-    "judge_unmarked",
-    "keeps_shell",
-    "may_run_beside",
-    "quoted_resources",
-]
-
 # Records the effects of a command line, given the directory that it starts in.
 _Run: TypeAlias = Callable[[str, str | None], None]
 

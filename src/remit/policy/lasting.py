@@ -31,8 +31,6 @@ from remit.policy.shell.parse.syntax import (
     Word,
 )
 
-__all__ = ["ENTERS_AT_ONCE", "lasting_changes", "leaves_at_once"]
-
 # Variables whose values the evaluator relies on, besides those that steer programs.
 _TRUSTED: Final = frozenset(
     "PWD OLDPWD DIRSTACK OPTIND OPTARG RANDOM SRANDOM SECONDS LINENO EPOCHSECONDS EPOCHREALTIME UID EUID PPID BASHPID"

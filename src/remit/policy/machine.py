@@ -8,8 +8,6 @@ from typing import Final
 
 from remit.claims.mission import MACHINE_KINDS, MachineKind
 
-__all__ = ["ANY", "machine_resource", "split_machine"]
-
 ANY: Final = "*"
 _MAX_NAME: Final = 1024
 

@@ -19,8 +19,6 @@ from remit.policy.engines import Case, Finding, Remedy
 from remit.policy.evidence import describe, quote_word, redact
 from remit.policy.shell.evaluate.downloads import RUNS_DOWNLOAD, fetchers
 
-__all__ = ["ObservationEngine"]
-
 _NAME: Final = "observation"
 _NOTHING: Final = Finding(_NAME, "", "nothing dangerous was observed")
 _LOOK: Final = Remedy((), "No passport permits this: have a person look at what was done.")

@@ -12,8 +12,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-__all__ = ["patched_files"]
-
 # White space at the ends of a line for some parser, and invisible characters.
 _BLANKS: Final = "".join(map(chr, range(33))) + (
     "\x7f\x85\xa0\xad\u1680\u180e\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u200b\u200c\u200d\u200e"

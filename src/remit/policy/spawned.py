@@ -11,8 +11,6 @@ from remit.policy.call import STOPPERS, SpawnedProgram
 from remit.policy.field import Field
 from remit.policy.files import LimitedFiles, join, without_dots
 
-__all__ = ["SYSTEM_FOLDERS", "SpawnedPrograms"]
-
 # PATH finds the programs in these folders by their bare names.
 SYSTEM_FOLDERS: Final = ("/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/opt/homebrew/bin/")
 # Programs that only start another one, which is judged separately.

@@ -9,8 +9,6 @@ from typing import Final
 
 from remit.policy.trace import Trace
 
-__all__ = ["judge_sql", "leaves_database", "without_shown"]
-
 _MAX_QUERY: Final = 16_384
 _STRING: Final = re.compile(r"'[^']*'")
 _NAME: Final = re.compile(r'"[^"]*"|`[^`]*`')

@@ -16,8 +16,6 @@ from msgspec import Struct, convert
 from remit.policy.call import Effect
 from remit.policy.files import Files
 
-__all__ = ["Steering", "mark_steering", "steering_at"]
-
 _HOMES: Final = re.compile(r"(?:/home/[^/]+|/Users/[^/]+|/root|/var/root|/private/var/root)\Z")
 _IN_GIT: Final = re.compile(r".*/\.git/", re.DOTALL | re.IGNORECASE)
 # In a bare repository, these files have the same function as in `.git`.

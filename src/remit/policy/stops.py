@@ -13,8 +13,6 @@ from typing import Final, NamedTuple, TypeAlias
 from remit.policy.agents import AGENTS
 from remit.policy.call import SpawnedProgram
 
-__all__ = ["JOB", "NUMBERS", "ProcessMatch", "find_match", "kill_targets", "process_number"]
-
 # Placeholders for a word of `kill`: a job of the same script, and a word that expands to process ids.
 JOB: Final = "%"
 NUMBERS: Final = "?"

@@ -18,8 +18,6 @@ from remit.policy.machine import machine_resource
 from remit.policy.spawned import SpawnedPrograms
 from remit.policy.urls import Url, parse_host, parse_url, read_url
 
-__all__ = ["VERBS", "Trace"]
-
 # The effects of each role that an argument or word can have.
 VERBS: Final[dict[str, tuple[Verb, ...]]] = {
     "read": ("read",),

@@ -12,8 +12,6 @@ from urllib.parse import unquote
 
 import can_ada
 
-__all__ = ["Url", "is_public_host", "parse_host", "parse_url", "read_url"]
-
 _MAX_URL: Final = 8192
 _HEAD: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(?=[^/])")
 # Control characters, white space, backslashes and invisible characters.

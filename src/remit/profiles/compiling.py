@@ -15,8 +15,6 @@ from remit.policy.scope import literal_entry
 from remit.profiles.phrases import Phrase
 from remit.profiles.profile import Profile
 
-__all__ = ["Resolve", "compile_profile", "remarks_on"]
-
 # Turns an absolute path, or one that begins with `~`, into entries of a resource scope.
 Resolve: TypeAlias = Callable[[str], Sequence[str]]
 

@@ -10,8 +10,6 @@ from remit.claims.mission import MAX_DURATION_S
 from remit.claims.strictjson import MAX_INTEGER
 from remit.errors import FieldInvalid, quote
 
-__all__ = ["Limit", "parse_limit", "resembles_limit"]
-
 _LIMIT: Final = re.compile(
     r"(?:at most|up to|no more than)? ?(?P<number>[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,18})"
     r" (?P<unit>(?:tool )?calls?|seconds?|minutes?|hours?|days?)\.?",

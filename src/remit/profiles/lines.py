@@ -11,8 +11,6 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from remit.errors import FieldInvalid
 
-__all__ = ["MAX_BYTES", "Line", "LineKind", "decode_profile", "parse_lines", "plain_words"]
-
 MAX_BYTES: Final = 65_536
 _MAX_LINE: Final = 4096
 _UNSEEN: Final = re.compile(

@@ -17,8 +17,6 @@ from remit.claims.types import SideEffectClass
 from remit.errors import FieldInvalid, quote
 from remit.profiles.values import KINDS, QUOTES, program_entry, server_entries
 
-__all__ = ["KnownPhrase", "Phrase", "Spoiled", "load_phrases", "parse_phrase", "resembles_phrase"]
-
 # How similar two texts must be for one to be a misspelling of the other.
 _NEAR: Final = 0.6
 _SAME: Final = 0.85

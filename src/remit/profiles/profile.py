@@ -17,8 +17,6 @@ from remit.profiles.lines import Line, parse_lines, plain_words
 from remit.profiles.phrases import Phrase, parse_phrase, resembles_phrase
 from remit.profiles.values import KINDS
 
-__all__ = ["HEADINGS", "PROFILE_FILE", "SETTINGS", "ChosenProfile", "Mode", "Profile", "parse_profile"]
-
 Mode: TypeAlias = Literal["ask", "allow"]
 
 # The name of the file in the folder that the profile is for.

@@ -14,8 +14,6 @@ from remit.errors import InputError
 from remit.profiles.phrases import Phrase, load_phrases, parse_phrase
 from remit.profiles.words import lasting
 
-__all__ = ["Wanted", "suggest"]
-
 _MAX_LINES: Final = 8
 _PROGRAM: Final = re.compile(r"[^()]*\(([^()]+)\)")
 _SERVER: Final = re.compile(r"mcp__([A-Za-z0-9][A-Za-z0-9_.-]*?)__.+")

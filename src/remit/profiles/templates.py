@@ -5,8 +5,6 @@ from typing import Final
 
 from remit.errors import FieldInvalid, quote
 
-__all__ = ["DEFAULT_TEMPLATE", "TEMPLATES", "template"]
-
 DEFAULT_TEMPLATE: Final = "safe-coding"
 TEMPLATES: Final = ("read-only", "safe-coding", "locked-down")
 

@@ -9,8 +9,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-__all__ = ["KINDS", "QUOTES", "Kind", "program_entry", "server_entries"]
-
 # Quotes around a value that is meant literally.
 QUOTES: Final = ("`", '"')
 _MAX: Final = 200

@@ -14,8 +14,6 @@ from remit.claims.types import SideEffectClass
 from remit.profiles.phrases import KnownPhrase, load_phrases
 from remit.profiles.values import server_entries
 
-__all__ = ["describe_mission", "lasting"]
-
 _MOST: Final = 12
 _PROGRAM: Final = re.compile(r".*\((.+)\)", re.DOTALL)
 _SERVER: Final = re.compile(r"mcp__(.+)__\*")

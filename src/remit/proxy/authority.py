@@ -22,16 +22,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from remit.errors import CertificateUnusable, FieldInvalid, StateCorrupt, StateMissing, quote
 from remit.ledger.home import Home
 
-__all__ = [
-    "ClientIdentity",
-    "Identity",
-    "check_authorities",
-    "is_for_clients",
-    "is_strict_authority",
-    "issue_client",
-    "server_identity",
-]
-
 _FOLDER: Final = "tls"
 _LOCK: Final = "tls.lock"
 _LEAF: Final = "proxy.pem"

@@ -44,8 +44,6 @@ from remit.schemas.shared import HealthAnswer, KeysAnswer
 from remit.server.routes import Request, SessionDecision
 from remit.version import __version__
 
-__all__ = ["ProxyHandlers"]
-
 _T = TypeVar("_T")
 
 

@@ -27,8 +27,6 @@ from remit.server.openapi import describe
 from remit.server.routes import BytesResponse, Request, Route
 from remit.version import __version__
 
-__all__ = ["PageHandler", "describe_proxy", "documented_routes", "proxy_routes"]
-
 PageHandler = Callable[[Request], Awaitable[BytesResponse]]
 _METRICS = "text/plain"
 _NOTHING = b"{}"

@@ -17,8 +17,6 @@ from typing import Final, NamedTuple
 from remit.errors import CertificateUnusable, quote
 from remit.proxy.authority import is_for_clients, is_strict_authority
 
-__all__ = ["CertificateFiles", "server_context"]
-
 _CERT: Final = "the certificate"
 _KEY: Final = "the key"
 _CLIENT_CA: Final = "the authority of clients"

@@ -42,8 +42,6 @@ from remit.server.telemetry import OTHER, Telemetry
 if TYPE_CHECKING:
     from remit.server.otlp import OtlpExporter, Span
 
-__all__ = ["Application"]
-
 _COMMON: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _JSON: Final = (b"content-type", b"application/json")
 _NO_BROWSERS: Final = BrowserPolicy()

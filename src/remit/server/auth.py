@@ -17,20 +17,6 @@ from remit.errors import RemitError, TokenRequired, TooManyTries
 from remit.server.headers import HeaderList, Headers, bearer, cookie, is_same_origin
 from remit.server.hosts import LOOPBACK_AUTHORITY
 
-__all__ = [
-    "COMPARE_S",
-    "MAX_TRIES",
-    "Access",
-    "Authenticator",
-    "BrowserPolicy",
-    "Credentials",
-    "RateLimiter",
-    "ReloadingAuthenticator",
-    "TokenAuthenticator",
-    "TokenSet",
-    "is_local_origin",
-]
-
 # Who may use a route: "open" is for everyone, "token" needs the service's token, "admin" that of the administrator.
 # "page" also accepts the token in the query, so that users can open a page by its URL, and "view" the cookie that such
 # a page has set. "hook" needs the token of one protection, which is for its hooks only.

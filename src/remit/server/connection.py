@@ -42,8 +42,6 @@ from remit.server.headers import HeaderList, Headers, join_repeated
 from remit.server.limits import ConnectionLimiter, Limits
 from remit.server.statuses import error_body, get_status, headers_for
 
-__all__ = ["Connection", "Exchange", "Handler", "ServerState"]
-
 # What is being read: the headers of a request, its body, or nothing until the next request begins.
 _Stage: TypeAlias = Literal["headers", "body", "idle"]
 

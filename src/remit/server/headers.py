@@ -8,18 +8,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
-__all__ = [
-    "HeaderList",
-    "Headers",
-    "accepts_gzip",
-    "bearer",
-    "cookie",
-    "could_be_cross_origin",
-    "is_same_origin",
-    "join_repeated",
-    "media_type_error",
-]
-
 HeaderList: TypeAlias = list[tuple[bytes, bytes]]
 # The headers of a request by their names in lower case.
 Headers: TypeAlias = Mapping[bytes, bytes]

@@ -4,8 +4,6 @@ import hmac
 
 from remit.claims.canonical import encode_base64url
 
-__all__ = ["hook_token", "proof_key", "shared_hook_token"]
-
 
 def hook_token(token: str, protection: str) -> str:
     """Return the token for the hooks of a protection: an HMAC keyed with the Hub's token. It gives no other access."""

@@ -11,16 +11,6 @@ from typing import Final
 
 from remit.errors import FieldInvalid, quote
 
-__all__ = [
-    "LOOPBACK_AUTHORITY",
-    "allowed_hosts",
-    "host_name",
-    "is_loopback",
-    "is_loopback_host",
-    "is_wildcard",
-    "url_host",
-]
-
 _OCTET: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _PORT: Final = r"(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 # 127.0.0.0/8, `::1` and `localhost`, each in the one spelling that browsers send, with any port or none.

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from itertools import chain, islice
 from typing import Final, NamedTuple, Protocol, final
 
-__all__ = ["RESERVED_FILES", "ConnectionLimiter", "Limited", "Limits", "most_connections"]
-
 # File descriptors that a service needs besides its connections: the ledger, threads, logs, and a reserve.
 RESERVED_FILES: Final = 48
 # Connections that are compared to choose one to close, oldest first. Bounds the cost when there is a flood of them.

@@ -12,8 +12,6 @@ from contextlib import suppress
 from threading import Condition, Thread
 from typing import Final, NamedTuple, TextIO, TypeAlias, final
 
-__all__ = ["MAX_QUEUED", "LineWriter"]
-
 # The size of the queue in characters.
 MAX_QUEUED: Final = 2 * 1024 * 1024
 

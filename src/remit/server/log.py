@@ -24,8 +24,6 @@ import orjson
 from remit.errors import FieldInvalid, RemitError, quote
 from remit.server.lines import LineWriter
 
-__all__ = ["HIDDEN", "LEVELS", "MAX_VALUE", "Logger", "configure", "flush", "hide", "logger"]
-
 HIDDEN: Final = "[hidden]"
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 MAX_VALUE: Final = 1_000

@@ -15,8 +15,6 @@ from remit.server.auth import Access
 from remit.server.routes import Route
 from remit.server.statuses import STATUSES
 
-__all__ = ["BEARER_TOKENS", "Security", "describe"]
-
 
 class Security(NamedTuple):
     """The security schemes of a service."""

@@ -35,8 +35,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from remit.claims.receipt import Receipt
 from remit.server.log import logger
 
-__all__ = ["EVENT", "QUEUE", "OtlpExporter", "Span"]
-
 EVENT: Final = "remit.receipt"
 QUEUE: Final = 2_048
 _BATCH: Final = 256

@@ -11,8 +11,6 @@ from urllib.parse import parse_qsl
 
 from remit.errors import FieldInvalid, quote
 
-__all__ = ["MAX_FIELDS", "parse_query"]
-
 # The length of a query is limited with that of the request target.
 MAX_FIELDS: Final = 16
 _NOTHING: Final[Mapping[str, str]] = {}

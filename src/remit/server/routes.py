@@ -15,18 +15,6 @@ from remit.governor.evaluate import Evaluation
 from remit.server.auth import Access
 from remit.server.headers import Headers
 
-__all__ = [
-    "BytesResponse",
-    "Choice",
-    "ErrorHandler",
-    "Found",
-    "Request",
-    "Route",
-    "Router",
-    "SessionDecision",
-    "StreamedResponse",
-]
-
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
 _NO_HEADERS: Final[Headers] = {}
 

@@ -18,8 +18,6 @@ from remit.claims.types import Claims, Count, convert, encode
 from remit.errors import InputError, LedgerInUse, RemitError, StateMissing
 from remit.ledger.home import Home
 
-__all__ = ["FOLDER", "RunFile", "ServiceName", "all_running", "load_running", "non_default_options", "run_file"]
-
 FOLDER: Final = "run"
 ServiceName: TypeAlias = Literal["hub", "proxy"]
 _MAX_BYTES: Final = 64 * 1024

@@ -23,8 +23,6 @@ from remit.server.hosts import url_host
 from remit.server.limits import ConnectionLimiter, Limits, most_connections
 from remit.server.log import flush
 
-__all__ = ["Acceptor", "Server", "bind", "listening_url", "run_server"]
-
 _BACKLOG: Final = 1024
 # Connections that are accepted in one turn of the event loop.
 _ACCEPTED_AT_ONCE: Final = 64

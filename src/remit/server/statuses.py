@@ -52,8 +52,6 @@ from remit.errors import (
 )
 from remit.schemas.shared import ErrorAnswer
 
-__all__ = ["INTERNAL", "STATUSES", "Status", "error_body", "get_status", "headers_for"]
-
 
 class Status(NamedTuple):
     """An HTTP status, and the error code in the body."""

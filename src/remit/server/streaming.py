@@ -13,8 +13,6 @@ from typing import Final, final
 
 from remit.server.headers import HeaderList
 
-__all__ = ["PIECE_BYTES", "Stream"]
-
 # The size of a piece before compression.
 PIECE_BYTES: Final = 64 * 1024
 # The fastest: clients are near, and compression costs time of the service.

@@ -42,18 +42,6 @@ from remit.version import __version__
 if TYPE_CHECKING:
     from remit.server.otlp import OtlpExporter, Span
 
-__all__ = [
-    "OTHER",
-    "REFUSALS_PER_S",
-    "STAGES",
-    "LedgerMetrics",
-    "LineLimiter",
-    "Metrics",
-    "Telemetry",
-    "mark_dead",
-    "start_exporter",
-]
-
 OTHER: Final = "other"
 # The stages of a request that are timed.
 STAGES: Final = ("decode", "decide", "answer")

@@ -19,8 +19,6 @@ from typing import Any, Final
 from remit.errors import ServiceUnavailable
 from remit.server.log import flush
 
-__all__ = ["Workers"]
-
 _START_S: Final = 60.0
 _STOP_S: Final = 6.0
 # A worker that dies within this time, or before it is ready, has failed to start; after so many of these in a row, the

@@ -38,8 +38,6 @@ from remit.server.log import logger
 from remit.wiring.judging import context_for, context_with, load_policy_settings
 from remit.wiring.ledger_process import LedgerHolder, hold_ledger, ledger_command, start_ledger_process
 
-__all__ = ["Service", "build_in_memory", "build_service", "default_processes"]
-
 # How long to wait for another process that has the ledger's lock and does not serve its socket.
 _LOCK_WAIT_S: Final = 20.0
 _POLL_S: Final = 0.02

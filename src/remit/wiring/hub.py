@@ -39,8 +39,6 @@ from remit.version import __version__
 from remit.wiring import Service, build_service, default_processes
 from remit.wiring.serving import DRAIN_S, announce, build_routes, close_all, set_ledger_gauges
 
-__all__ = ["run_hub"]
-
 
 def run_hub(options: HubOptions, ready: Callable[[str], None]) -> None:
     """Run a Hub until it is stopped.

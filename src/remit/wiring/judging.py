@@ -23,8 +23,6 @@ from remit.policy.guard import GuardEngine, OwnProcess
 from remit.policy.native import NativeEngine
 from remit.policy.observation import ObservationEngine
 
-__all__ = ["context_for", "context_with", "load_policy_settings", "own_process"]
-
 
 def own_process() -> OwnProcess:
     """Return the process ids and the command line of this process, which no call may kill."""

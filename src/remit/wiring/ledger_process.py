@@ -34,8 +34,6 @@ from remit.ledger.home import Home, open_home
 from remit.server.log import configure, flush, logger
 from remit.wiring.judging import context_for, own_process
 
-__all__ = ["FOLDER", "LedgerHolder", "exit_now", "hold_ledger", "ledger_command", "main", "start_ledger_process"]
-
 FOLDER: Final = "run"
 _LOCK: Final = "ledger.lock"
 # The lock of the process that starts the ledger process, until that serves its socket.

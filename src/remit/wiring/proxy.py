@@ -43,8 +43,6 @@ from remit.wiring import Service, build_service, default_processes
 from remit.wiring.ledger_process import exit_now
 from remit.wiring.serving import DRAIN_S, announce, build_routes, close_all, set_ledger_gauges
 
-__all__ = ["proxy_worker", "run_proxy"]
-
 # One front process, and the ledger process.
 _ONE_FRONT: Final = 2
 _LOCAL_NAMES: Final = ("127.0.0.1", "::1", "localhost")

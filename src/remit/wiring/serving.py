@@ -15,8 +15,6 @@ from remit.server.routes import BytesResponse, Request, Route
 from remit.server.run_files import ServiceName, run_file
 from remit.server.telemetry import Metrics
 
-__all__ = ["DRAIN_S", "Closeable", "announce", "build_routes", "close_all", "set_ledger_gauges"]
-
 # The commands that stop a service wait for five seconds: this long for requests in flight, and this long for closing.
 DRAIN_S: Final = 3.0
 _CLOSING_S: Final = 1.5

@@ -9,8 +9,6 @@ from typing import Final
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, quote
 
-__all__ = ["ENVIRONMENT", "NO_PROXY", "check_environment", "lists_hub"]
-
 ENVIRONMENT: Final = "env"
 # Set by the first release, whose hooks sent HTTP requests to the Hub.
 NO_PROXY: Final = ("NO_PROXY", "no_proxy")

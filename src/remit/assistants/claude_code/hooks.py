@@ -10,8 +10,6 @@ from typing import Final
 from remit.assistants.events import HookEvent, HookEventKind, optional_text, require_object, require_text, text_or_empty
 from remit.claims.strictjson import JSON
 
-__all__ = ["ClaudeCodeHooks"]
-
 _BEFORE_CALL: Final = "PreToolUse"
 _KINDS: Final[Mapping[str, HookEventKind]] = {
     _BEFORE_CALL: "call",

@@ -15,8 +15,6 @@ from remit.assistants.records import Level
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 
-__all__ = ["DISABLED", "NO_SHELL_IN_SKILLS", "find_obstacles"]
-
 DISABLED: Final = "disableAllHooks"
 # Unless this is true, Claude Code runs shell commands in skills and custom commands without calling a hook.
 NO_SHELL_IN_SKILLS: Final = "disableSkillShellExecution"

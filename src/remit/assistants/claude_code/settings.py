@@ -33,8 +33,6 @@ from remit.assistants.records import Level
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 
-__all__ = ["BLOCKS_ON_FAILURE", "OLDEST_TESTED", "ClaudeCodePlanner", "parse_version"]
-
 # The first version that runs managed hooks with `--bare`, and that blocks if an HTTP hook with `onFailure` fails.
 BLOCKS_ON_FAILURE: Final = (2, 1, 295)
 OLDEST_TESTED: Final = (2, 1, 197)

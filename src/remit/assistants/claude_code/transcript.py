@@ -23,8 +23,6 @@ from remit.assistants.reconcile.calls import (
 )
 from remit.assistants.reconcile.lines import Lines
 
-__all__ = ["ClaudeCodeTranscripts"]
-
 _MAX_CALLS: Final = 500_000
 _SESSION: Final = re.compile(r"[0-9A-Za-z_-]{1,128}")
 # Longer folder names are truncated and end in a digest.

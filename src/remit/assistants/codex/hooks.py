@@ -11,8 +11,6 @@ from remit.assistants.claude_code.hooks import ClaudeCodeHooks
 from remit.assistants.events import HookEvent
 from remit.claims.strictjson import JSON
 
-__all__ = ["CodexHooks"]
-
 _DEFAULT_REASON: Final = "Remit refused this call"
 # Codex CLI prefixes the names of the tools for subagents with the name of their group, without a separator.
 _GROUP: Final = "multi_agent_v1"

@@ -29,8 +29,6 @@ from remit.assistants.records import Level
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid, InputError
 
-__all__ = ["CodexPlanner"]
-
 _TERMINAL: Final = "unified_exec_tty"
 _HOOKS: Final = "hooks"
 _OFF: Final = f"[features]\n{_TERMINAL} = false\n"

@@ -22,8 +22,6 @@ from remit.assistants.reconcile.calls import (
 )
 from remit.assistants.reconcile.lines import Lines
 
-__all__ = ["CodexTranscripts"]
-
 _MAX_CALLS: Final = 500_000
 _SESSION: Final = re.compile(r"[0-9A-Za-z_-]{1,128}")
 _CALL_TYPES: Final = ("function_call", "custom_tool_call", "local_shell_call")

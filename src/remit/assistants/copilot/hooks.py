@@ -12,8 +12,6 @@ from remit.assistants.events import HookEvent, HookEventKind, optional_text, req
 from remit.claims.strictjson import JSON, parse_json
 from remit.errors import FieldInvalid, InputError
 
-__all__ = ["CopilotHooks"]
-
 _BEFORE_CALL: Final = "preToolUse"
 _SESSION_START: Final = "sessionStart"
 # The members of each event. The first event whose members are all present matches.

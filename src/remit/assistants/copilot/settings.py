@@ -19,8 +19,6 @@ from remit.assistants.records import Level
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 
-__all__ = ["CopilotPlanner"]
-
 _SWITCH: Final = "disableAllHooks"
 _EVENTS: Final[Mapping[str, int]] = {
     "preToolUse": 30,

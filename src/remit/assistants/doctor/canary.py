@@ -16,17 +16,6 @@ from urllib.parse import urlsplit
 from remit.assistants.doctor.settings import Hook
 from remit.assistants.events import HookAdapter
 
-__all__ = [
-    "BEFORE_CALL_EVENTS",
-    "CANARY_TOOL",
-    "Canary",
-    "CanaryAnswer",
-    "CanaryResult",
-    "classify_answer",
-    "new_canary",
-    "send_canary",
-]
-
 CANARY_TOOL: Final = "remit_canary"
 # refused: denied in the assistant's format, with a receipt. blocked: denied without a receipt, as after a failure.
 CanaryAnswer: TypeAlias = Literal["refused", "let through", "blocked", "unanswered"]

@@ -2,8 +2,6 @@
 
 from typing import Literal, NamedTuple, TypeAlias
 
-__all__ = ["Check", "CheckResult", "CheckState"]
-
 CheckState: TypeAlias = Literal["ok", "warning", "problem"]
 
 

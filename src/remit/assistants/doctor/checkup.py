@@ -40,8 +40,6 @@ from remit.ledger.home import Home
 from remit.server.hook_tokens import hook_token, shared_hook_token
 from remit.server.run_files import RunFile, load_running
 
-__all__ = ["DoctorContext", "check_assistant"]
-
 _MAX_WIRE: Final = 64 * 1024
 _MAX_PROFILE: Final = 1024 * 1024
 _PROTECT_AGAIN: Final = "Protect it again: remit protect {}"

@@ -13,8 +13,6 @@ from typing import Final, NamedTuple
 from remit.assistants.doctor.settings import Hook, hooks_in, parse_settings, read_settings
 from remit.assistants.install.plan import InstallTarget
 
-__all__ = ["find_other_hooks"]
-
 _MAX_FILES: Final = 2000
 _SUPPORT: Final = "/Library/Application Support/"
 

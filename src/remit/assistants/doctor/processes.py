@@ -13,19 +13,6 @@ from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-__all__ = [
-    "OPTIONS",
-    "OptionEffect",
-    "Process",
-    "SuspectProcess",
-    "ancestors",
-    "find_assistant_processes",
-    "find_process",
-    "find_suspects",
-    "relevant_variables",
-    "running_processes",
-]
-
 # bypassing: hooks other than managed ones do not run. misleading: requests of hooks may not reach the Hub.
 # unasking: the assistant does not prompt the user. steering: further settings apply, which were not checked.
 OptionEffect: TypeAlias = Literal["bypassing", "misleading", "unasking", "steering"]

@@ -19,8 +19,6 @@ from remit.assistants.install.jsontext import is_same
 from remit.assistants.install.plan import FileChange, JsonEdit, Member, OwnFile, TomlBlock
 from remit.assistants.records import Protection, WrittenFile
 
-__all__ = ["RegistrationState", "check_registration", "sets_no_proxy"]
-
 
 class RegistrationState(NamedTuple):
     """The state of the settings files of a protection."""

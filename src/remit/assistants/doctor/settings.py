@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn
 
-__all__ = ["Hook", "contains", "hooks_in", "parse_settings", "read_settings"]
-
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _HOOKS: Final = "hooks"
 _TARGET_MEMBERS: Final = ("url", "command", "bash", "exec")

@@ -10,8 +10,6 @@ from typing import Final
 from remit.assistants.events import HookEvent, HookEventKind, optional_text, require_object, require_text, text_or_empty
 from remit.claims.strictjson import JSON
 
-__all__ = ["GeminiHooks"]
-
 _BEFORE_CALL: Final = "BeforeTool"
 _SESSION_START: Final = "SessionStart"
 _KINDS: Final[Mapping[str, HookEventKind]] = {

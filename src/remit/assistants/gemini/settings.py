@@ -26,8 +26,6 @@ from remit.assistants.records import Level
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 
-__all__ = ["GeminiPlanner"]
-
 _SETTINGS: Final = "settings.json"
 _SWITCH: Final = "hooksConfig"
 _EVENTS: Final = (

@@ -18,8 +18,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from remit.assistants.install.jsonedit import remove_at
 from remit.errors import quote
 
-__all__ = ["SettingsReader", "Where", "find_invalid", "format_path", "is_known", "remove_invalid", "trusts_by_position"]
-
 # A path of member names and item indexes from the root.
 Where: TypeAlias = "tuple[str | int, ...]"
 _Schema: TypeAlias = Mapping[str, Any]

@@ -4,8 +4,6 @@ from typing import Final
 
 from remit.assistants.install.plan import InstallTarget
 
-__all__ = ["describe_protected", "describe_unprotected", "in_folder"]
-
 _OUTSIDE: Final = "What programs do that it may run: a test that it writes runs unseen, with your rights"
 _RUNNING: Final = "Sessions that run already: start {title} anew"
 _OTHERS: Final = "Hooks and plugins of others that change a call after Remit has decided on it"

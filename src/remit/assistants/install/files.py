@@ -19,8 +19,6 @@ from typing import Final, NamedTuple, NoReturn
 from remit.claims.strictjson import MAX_BYTES
 from remit.errors import FieldInvalid, HomeUnsafe, InputError, JsonTooLarge, StateCorrupt
 
-__all__ = ["FileSnapshot", "adding_path", "read_file", "remove_file", "replace_file", "shorten_path"]
-
 _NEW_MODE: Final = 0o600
 _NEW_FOLDER: Final = 0o755
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK

@@ -27,8 +27,6 @@ from remit.assistants.install.tomltext import add_block, remove_blocks
 from remit.assistants.records import PROTECTION_ID, FileKind, Protection, Protections, SetMember, WrittenFile
 from remit.errors import FieldInvalid, RemitError, StateCorrupt
 
-__all__ = ["UndoneFile", "install", "load_intact", "uninstall"]
-
 _OWNER_ONLY: Final = 0o700
 # Hooks of one protection are removed at a time, which is slow: a file with more of them was crafted to be slow.
 _MAX_STALE: Final = 100

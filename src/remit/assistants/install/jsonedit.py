@@ -16,8 +16,6 @@ from remit.assistants.records import PROTECTION_ID, SetMember
 from remit.claims.strictjson import JSON
 from remit.errors import FieldInvalid
 
-__all__ = ["add_entries", "nest", "remove_at", "remove_entries", "restore_members", "set_member", "still_set"]
-
 _DEFAULT_INDENT: Final = "  "
 _INDENT: Final = re.compile(r"[\r\n]([ \t]+)\S")
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")

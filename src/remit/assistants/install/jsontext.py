@@ -12,8 +12,6 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from remit.claims.strictjson import JSON, parse_json
 from remit.errors import InputError, JsonSyntax
 
-__all__ = ["BOM", "Document", "Node", "PathStep", "is_same", "parse_node", "read_document", "walk"]
-
 BOM: Final = "\ufeff"
 _Kind: TypeAlias = Literal["object", "array", "text", "other"]
 

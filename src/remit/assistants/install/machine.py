@@ -10,8 +10,6 @@ from typing import Final
 from remit.assistants.install.plan import FileChange, HookConnection, OwnFile
 from remit.assistants.records import hook_script_text
 
-__all__ = ["PUBLIC", "for_everyone"]
-
 PUBLIC: Final = 0o644
 
 

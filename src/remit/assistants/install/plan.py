@@ -14,21 +14,6 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from remit.assistants.records import HookForm, Level
 from remit.claims.strictjson import JSON
 
-__all__ = [
-    "DEADLINE_S",
-    "Entry",
-    "FileChange",
-    "HookConnection",
-    "InstallTarget",
-    "JsonEdit",
-    "Member",
-    "OwnFile",
-    "Plan",
-    "Planner",
-    "RegisteredEvent",
-    "TomlBlock",
-]
-
 # How long the hook command waits for the Hub. The timeouts of hooks in the settings of assistants are longer.
 DEADLINE_S: Final = 20
 # The script exits with 2 after it has printed a reason. After any other failure nothing was printed yet.

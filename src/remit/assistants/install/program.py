@@ -13,8 +13,6 @@ from typing import Final
 
 from remit.errors import FieldInvalid
 
-__all__ = ["find_program", "get_program_version"]
-
 _NUMBERS: Final = r"(\d+(?:\.\d+){1,3})(?:[-+][0-9A-Za-z.+-]{1,64})?"
 # How each program prints its version. Any other output is not trusted to be a version.
 _VERSIONS: Final[Mapping[str, re.Pattern[str]]] = {

@@ -40,19 +40,6 @@ from remit.ledger.home import Home
 from remit.profiles.profile import PROFILE_FILE, ChosenProfile
 from remit.server.hook_tokens import hook_token, proof_key
 
-__all__ = [
-    "HubAddress",
-    "InstallRequest",
-    "InstalledProtection",
-    "build_connection",
-    "control_paths",
-    "end_sessions",
-    "find_protection",
-    "find_shared_protection_id",
-    "install_protection",
-    "protection_id",
-]
-
 # Files that make git run programs.
 _GIT_PATHS: Final = (".git/config", ".git/hooks", ".git/info")
 # Where shared settings have the id: in the hook command, or in the URL that the first release wrote.

@@ -14,8 +14,6 @@ from remit.assistants.install.jsontext import BOM
 from remit.claims.strictjson import JSON, MAX_BYTES, parse_json
 from remit.errors import FieldInvalid, InputError
 
-__all__ = ["read_settings"]
-
 # JSON strings do not span lines, so a line that starts with two slashes is always a comment.
 _COMMENT_LINE: Final = re.compile(rb"^[ \t]*//[^\r\n]*\r?$", re.MULTILINE)
 

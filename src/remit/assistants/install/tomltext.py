@@ -9,8 +9,6 @@ from typing import Final
 
 from remit.errors import FieldInvalid
 
-__all__ = ["add_block", "remove_blocks"]
-
 _BEGIN: Final = "# >>> remit {protection} {name}: written by `remit protect`, which can take it out again"
 _END: Final = "# <<< remit {protection} {name}"
 _NAME: Final = "[a-z][a-z0-9-]*"

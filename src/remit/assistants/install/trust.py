@@ -14,8 +14,6 @@ from typing import IO, Any, Final
 from remit.claims.strictjson import parse_object
 from remit.errors import FieldInvalid, InputError
 
-__all__ = ["list_hooks", "trust_settings"]
-
 _TIMEOUT_S: Final = 30
 _MAX_LINE: Final = 4 * 1024 * 1024
 _MAX_LINES: Final = 200

@@ -22,8 +22,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
-__all__ = ["MAX_READ", "Component", "Displaced", "Location", "NotRestored", "locate", "restore"]
-
 # At most so many bytes of a file are read. No settings file of an assistant is larger.
 MAX_READ: Final = 1024 * 1024
 _ATTEMPTS: Final = 8

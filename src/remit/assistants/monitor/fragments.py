@@ -36,16 +36,6 @@ from remit.assistants.records import PROTECTION_ID, FileKind, WrittenFile
 from remit.claims.strictjson import JSON, parse_json
 from remit.errors import FieldInvalid, InputError
 
-__all__ = [
-    "SettingsFragment",
-    "find_fragment",
-    "find_missing",
-    "is_parseable",
-    "keeps_other_settings",
-    "merge",
-    "recover_written",
-]
-
 # Members that turn hooks off in the settings of some assistant, each with the value that does so.
 _SWITCHES: Final = (Member(("disableAllHooks",), value=True), Member(("hooksConfig", "enabled"), value=False))
 # Members that hooks depend on. They are kept as they were, even if Remit did not set them.

@@ -19,8 +19,6 @@ from remit.governor.statements import RecordStatement
 from remit.governor.tampering import RevokeTamperedSessions
 from remit.server.log import logger
 
-__all__ = ["GovernorRunner", "SettingsMonitor"]
-
 # The tool name in the receipts that the monitor signs.
 _TOOL: Final = "remit.keeper"
 _GAP: Final = "enforcement_gap"

@@ -7,8 +7,6 @@ from remit.assistants.records import Protection
 from remit.assistants.registry import PLANNERS
 from remit.errors import InputError
 
-__all__ = ["files_to_watch", "find_obstacle"]
-
 
 def find_obstacle(protection: Protection, user_home: str | None, config: Callable[[str], str]) -> str:
     """Describe what keeps the hooks of a protection from running. Empty if they run, or if there are no hooks.

@@ -35,8 +35,6 @@ from remit.assistants.monitor.fragments import (
 from remit.assistants.records import Protection, Protections, WrittenFile
 from remit.errors import LedgerInUse, RemitError
 
-__all__ = ["REPAIRS", "WINDOW_S", "Gap", "SettingsRestorer", "Tampering"]
-
 # A protection counts as tampered with after so many repairs or obstacles within the window.
 REPAIRS: Final = 5
 WINDOW_S: Final = 60.0

@@ -27,8 +27,6 @@ from remit.assistants.doctor.processes import (
 from remit.assistants.records import Protection
 from remit.assistants.registry import PLANNERS
 
-__all__ = ["GRACE_S", "ProcessStopper", "StoppedProcess"]
-
 GRACE_S: Final = 3.0
 # How often to look for new processes of one protection.
 _INTERVAL_S: Final = 1.0

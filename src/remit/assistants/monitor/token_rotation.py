@@ -17,8 +17,6 @@ from remit.assistants.records import Protection, Protections, WrittenFile
 from remit.errors import RemitError
 from remit.server.hook_tokens import hook_token, proof_key, shared_hook_token
 
-__all__ = ["TokenReplacement", "replace_hook_tokens", "replace_tokens"]
-
 _SECRETS: Final = ("token", "proof")
 
 

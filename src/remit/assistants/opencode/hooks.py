@@ -10,8 +10,6 @@ from typing import Final
 from remit.assistants.events import HookEvent, HookEventKind, optional_text, require_object, require_text, text_or_empty
 from remit.claims.strictjson import JSON
 
-__all__ = ["OpencodeHooks"]
-
 _BEFORE_CALL: Final = "tool.execute.before"
 _AFTER_CALL: Final = "tool.execute.after"
 _SESSION_START: Final = "session.created"

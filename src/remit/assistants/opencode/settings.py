@@ -24,8 +24,6 @@ from remit.assistants.install.plan import (
 from remit.assistants.records import Level
 from remit.errors import FieldInvalid
 
-__all__ = ["OpencodePlanner", "plugin_text"]
-
 _TEMPLATE: Final = "plugin.js"
 _PURE: Final = "`opencode --pure`: it loads no plugins, at no level"
 _BELOW: Final = "opencode started in another folder, or attached to a server that runs elsewhere"

@@ -12,19 +12,6 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 from remit.claims.canonical import canonicalize, sha256_hex
 from remit.errors import RemitError
 
-__all__ = [
-    "MAX_TEXT",
-    "CallCollector",
-    "Outcome",
-    "Result",
-    "Transcript",
-    "TranscriptCall",
-    "TranscriptReader",
-    "arguments_digest",
-    "clean_text",
-    "find_receipt_ids",
-]
-
 # ran: the call has a result. failed: it was started and failed. pending: the transcript has no result.
 Outcome: TypeAlias = Literal["ran", "failed", "refused_by_hook", "not_run", "pending"]
 MAX_TEXT: Final = 256

@@ -15,17 +15,6 @@ from remit.claims.receipt import Receipt, SignedReceipt, receipt_tool_name
 from remit.claims.strictjson import JSON
 from remit.policy.evidence import CALL_MEASUREMENT
 
-__all__ = [
-    "Coverage",
-    "Difference",
-    "MismatchedReceipt",
-    "SignedDecision",
-    "build_report",
-    "compare",
-    "find_decisions",
-    "summarize",
-]
-
 _T = TypeVar("_T")
 _CallStatus: TypeAlias = Literal[
     "permitted", "refused", "refused_but_run", "unreceipted", "mismatched", "unproven", "not_run", "before"

@@ -19,18 +19,6 @@ from remit.governor.tampering import TAMPERED
 from remit.ledger.records import Session
 from remit.ledger.store import LedgerReader
 
-__all__ = [
-    "BYPASSES",
-    "GovernedSession",
-    "LedgerDecisions",
-    "RecentFindings",
-    "find_denial",
-    "find_ended_for_tampering",
-    "load_decisions",
-    "load_governed_sessions",
-    "load_recent_findings",
-]
-
 # Denial codes of receipts about calls that ran without a decision, or after a denial.
 BYPASSES: Final = ("run_unasked", "denied_but_run")
 

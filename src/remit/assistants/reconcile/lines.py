@@ -14,8 +14,6 @@ from typing import Any, BinaryIO, Final
 
 from remit.errors import FieldInvalid, StateMissing, quote
 
-__all__ = ["MAX_BYTES", "MAX_LINE", "Lines"]
-
 # Enough for an image, which a line contains twice. A parsed line takes up to thirty times as much memory.
 MAX_LINE: Final = 16 * 1024 * 1024
 MAX_BYTES: Final = 4 * 1024 * 1024 * 1024

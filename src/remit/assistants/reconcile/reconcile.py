@@ -12,8 +12,6 @@ from remit.claims.strictjson import JSON
 from remit.governor.statements import RecordStatement
 from remit.ledger.store import LedgerReader
 
-__all__ = ["RECONCILE", "Reconciliation", "reconcile_transcripts"]
-
 RECONCILE: Final = "remit.reconcile"
 _GAP: Final = "coverage_gap"
 _UNPROVEN: Final = "coverage_unproven"

@@ -15,8 +15,6 @@ from remit.assistants.records import Protection
 from remit.errors import FieldInvalid, SessionNotFound, StateMissing
 from remit.governor.clock import format_timestamp
 
-__all__ = ["SelectedTranscripts", "select_by_path", "select_recent"]
-
 # The session ids of assistants are UUIDs, and file names end in them.
 _ID_LENGTH: Final = 36
 _SECOND: Final = len("2000-01-01T00:00:00")

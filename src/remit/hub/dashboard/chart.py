@@ -11,19 +11,6 @@ from remit.hub.dashboard.formatting import TimeFormatter, format_number, plurali
 from remit.ledger.records import MinuteCount
 from remit.policy.engines import DENIALS
 
-__all__ = [
-    "HEIGHT",
-    "RANGES",
-    "WIDTH",
-    "Chart",
-    "ChartBar",
-    "ChartBlock",
-    "Range",
-    "build_chart",
-    "first_minute",
-    "get_tone",
-]
-
 WIDTH: Final = 720
 HEIGHT: Final = 120
 _MIN_HEIGHT: Final = 2.5

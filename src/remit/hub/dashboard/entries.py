@@ -18,8 +18,6 @@ from remit.hub.dashboard.labels import FINDINGS, NOT_GENUINE, RECORDED, VERDICTS
 from remit.ledger.records import StoredReceipt
 from remit.policy.evidence import EFFECTS_MEASUREMENT, REMEDY_MEASUREMENT
 
-__all__ = ["CheckedReceipt", "ReceiptEntry", "build_badge", "build_entry", "check_receipt", "measurement_text"]
-
 _TARGET: Final = 160
 _REASON: Final = 320
 _TOOL: Final = 64

@@ -3,8 +3,6 @@
 from datetime import UTC, datetime, tzinfo
 from typing import Final, NamedTuple
 
-__all__ = ["FormattedTime", "TimeFormatter", "format_duration", "format_number", "pluralize"]
-
 _NARROW_SPACE: Final = "\u202f"
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _JUST_NOW_S: Final = 3

@@ -16,8 +16,6 @@ from remit.hub.dashboard.paging import Links, is_live, parse_choice, parse_posit
 from remit.hub.dashboard.render import HEADERS, MEDIA_TYPE, REFRESH_S, render
 from remit.server.routes import BytesResponse, Request
 
-__all__ = ["DashboardHandlers"]
-
 _THREADS: Final = 2
 _DEFAULT_RANGE: Final = "day"
 

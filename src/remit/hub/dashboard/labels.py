@@ -9,21 +9,6 @@ from typing import Final, NamedTuple
 
 from remit.claims.receipt import Verdict
 
-__all__ = [
-    "FAULT_WORDS",
-    "FINDINGS",
-    "MEANINGS",
-    "NOT_GENUINE",
-    "PUBLIC_REASONS",
-    "RECORDED",
-    "STATES",
-    "VERDICTS",
-    "Badge",
-    "Meaning",
-    "describe_fault",
-    "find_meaning",
-]
-
 
 class Badge(NamedTuple):
     """A word with a sign and a tone, which is its color."""

@@ -47,8 +47,6 @@ from remit.hub.dashboard.views import (
 from remit.ledger.records import CodeCount, IndexedReceipt, MinuteCount, Session, StoredReceipt
 from remit.policy.engines import DENIALS
 
-__all__ = ["PageReader"]
-
 _SHOWN: Final = 6
 _BROKEN: Final = 5
 _HOUR: Final = 60

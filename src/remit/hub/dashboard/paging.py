@@ -11,8 +11,6 @@ from urllib.parse import quote, urlencode
 
 from remit.errors import FieldInvalid
 
-__all__ = ["PAGE_SIZE", "PREFIX", "Links", "Pager", "chain_pager", "is_live", "parse_choice", "parse_position"]
-
 PREFIX: Final = "/dashboard/"
 PAGE_SIZE: Final = 50
 _WHOLE: Final = re.compile(r"[1-9][0-9]{0,14}")

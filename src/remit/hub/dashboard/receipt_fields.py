@@ -16,8 +16,6 @@ from remit.hub.dashboard.formatting import TimeFormatter, format_duration, forma
 from remit.hub.dashboard.labels import PUBLIC_REASONS, find_meaning
 from remit.policy.evidence import EFFECTS_MEASUREMENT, REMEDY_MEASUREMENT
 
-__all__ = ["DisplayField", "FieldGroup", "field_groups"]
-
 _LONG: Final = 4096
 
 

@@ -19,8 +19,6 @@ from remit.version import __version__
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["HEADERS", "MEDIA_TYPE", "POLICY", "REFRESH_S", "STYLE", "render"]
-
 MEDIA_TYPE: Final = "text/html; charset=utf-8"
 # How often a live page refreshes itself.
 REFRESH_S: Final = 5

@@ -16,19 +16,6 @@ from remit.hub.dashboard.formatting import FormattedTime, TimeFormatter, format_
 from remit.hub.dashboard.labels import STATES, Badge, describe_fault
 from remit.ledger.records import MAX_NOTES, EventNote, LedgerState, Session, Source
 
-__all__ = [
-    "BudgetBar",
-    "ChainStatus",
-    "PassportLimits",
-    "ReviewAction",
-    "SessionCard",
-    "build_card",
-    "chain_status",
-    "passport_limits",
-    "review_actions",
-    "session_title",
-]
-
 _TITLE: Final = 120
 _WORDS: Final = 80
 _EXCERPT: Final = 600

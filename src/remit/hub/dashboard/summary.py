@@ -9,22 +9,6 @@ from remit.hub.dashboard.labels import PUBLIC_REASONS, Meaning, find_meaning
 from remit.ledger.records import CodeCount
 from remit.policy.engines import DENIALS
 
-__all__ = [
-    "NOT_PREVENTED",
-    "Alert",
-    "BrokenChains",
-    "Counts",
-    "DenialReason",
-    "Summary",
-    "Tile",
-    "VerificationProgress",
-    "build_tiles",
-    "count_verdicts",
-    "denial_reasons",
-    "page_alerts",
-    "summarize",
-]
-
 
 class Alert(NamedTuple):
     """One sentence about something that needs attention. `to` is the path of a page with details, if there is one."""

@@ -7,8 +7,6 @@ can be encoded. Templates do the escaping for HTML.
 from typing import Final
 from unicodedata import category, combining
 
-__all__ = ["make_visible"]
-
 _KEPT: Final = frozenset("\n\t")
 # Controls, formats, surrogates, private and unassigned characters, and separators of lines and paragraphs.
 _INVISIBLE: Final = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))

@@ -10,8 +10,6 @@ from remit.hub.dashboard.receipt_fields import FieldGroup
 from remit.hub.dashboard.sessions import PassportLimits, ReviewAction, SessionCard
 from remit.hub.dashboard.summary import DenialReason, Summary, Tile
 
-__all__ = ["Denial", "DenialPage", "DenialsPage", "OverviewPage", "ReceiptPage", "SessionPage", "SessionsPage"]
-
 
 class Denial(NamedTuple):
     """A denial with the title of its session."""

@@ -12,8 +12,6 @@ from remit.policy.shell.programs.languages import LANGUAGES
 from remit.policy.shell.tables import Program
 from remit.policy.trace import Trace
 
-__all__ = ["judge_program", "judge_script"]
-
 
 def judge_script(trace: Trace, text: str, cwd: str | None, *, posix: bool = False) -> None:
     """Record the effects of the command line `text`, started in `cwd`."""

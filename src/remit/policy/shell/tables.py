@@ -16,8 +16,6 @@ from msgspec import Struct, convert, structs
 from remit.claims.types import SideEffectClass
 from remit.policy.field import Field
 
-__all__ = ["Arguments", "Program", "known_program", "parse_arguments", "program_names", "roles"]
-
 _REFUSED: Final = "refused"
 # Roles after which an interpreter reads no more options of its own.
 _ENDS_OPTIONS: Final = frozenset(("javascript", "module", "python", "opaque"))

@@ -17,8 +17,6 @@ from remit.policy.shell.evaluate.settings import NAME
 from remit.policy.shell.evaluate.state import Outcome, Output, ShellState, Unknown, Value
 from remit.policy.shell.evaluate.variables import VARIABLE_BUILTINS, outcome_of
 
-__all__ = ["BUILTINS"]
-
 _FILE_TESTS: Final = frozenset("-a -b -c -d -e -f -g -h -k -p -r -s -u -w -x -G -L -N -O -S".split())
 _PAIR_TESTS: Final = frozenset("-nt -ot -ef".split())
 _NUMBER_TESTS: Final = frozenset("-eq -ne -lt -le -gt -ge".split())

@@ -13,8 +13,6 @@ from remit.policy.files import LimitedFiles, without_dots
 from remit.policy.shell.evaluate.downloads import RUNS_DOWNLOAD, UNKNOWN_PLACE, Downloads
 from remit.policy.trace import Trace
 
-__all__ = ["Changes"]
-
 _UNKNOWN: Final = ""
 _SEPARATORS: Final = re.compile("(?<=[^/])/")
 # File types that programs which run project code load by themselves.

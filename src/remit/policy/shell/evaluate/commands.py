@@ -35,8 +35,6 @@ from remit.policy.shell.tables import known_program
 from remit.policy.spawned import SYSTEM_FOLDERS
 from remit.policy.trace import Trace
 
-__all__ = ["CommandEvaluator", "can_fail"]
-
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _DECLARES: Final = frozenset("export declare local readonly typeset".split())
 # Builtins that run other commands in the same shell.

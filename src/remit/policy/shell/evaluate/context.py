@@ -16,8 +16,6 @@ from remit.policy.shell.evaluate.state import Outcome, Output, ShellState
 from remit.policy.shell.tables import Arguments, Program
 from remit.policy.trace import Trace
 
-__all__ = ["Builtin", "Evaluator", "ProgramCall", "WordsJudge"]
-
 
 class Evaluator(Protocol):
     """Evaluates commands, and records their effects."""

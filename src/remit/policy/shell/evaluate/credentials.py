@@ -17,8 +17,6 @@ from msgspec import Struct, convert
 from remit.policy.field import Field
 from remit.policy.shell.evaluate.downloads import starts_with_words
 
-__all__ = ["credential_forms", "exports_credentials"]
-
 _MAX_SHOWN: Final = 80
 _WITHOUT: Final = "no:"
 

@@ -18,17 +18,6 @@ from msgspec import Struct, convert
 from remit.policy.field import Field
 from remit.policy.files import join, without_dots
 
-__all__ = [
-    "RUNS_DOWNLOAD",
-    "UNKNOWN_PLACE",
-    "Downloads",
-    "ProgramRun",
-    "fetchers",
-    "may_download",
-    "place_of",
-    "starts_with_words",
-]
-
 # The prefix of the reason of a doubt; the name of the downloading program follows.
 RUNS_DOWNLOAD: Final = "it runs what the same command downloads with "
 # Stands for a directory that is not known before the script runs. Nothing is read there.

@@ -12,8 +12,6 @@ from remit.policy.field import Field
 from remit.policy.shell.evaluate.context import Evaluator
 from remit.policy.shell.evaluate.settings import SEARCH_PATHS, is_plain_setting, is_steering
 
-__all__ = ["judge_calculation", "judge_export", "judge_setting", "judge_variable"]
-
 # Names whose values are commands or options: harmless if the value has neither a path nor a command.
 _COMMANDS: Final = re.compile(
     r"(?:.*(?:OPTIONS|OPTS?|ARGS|PAGER|WRAPPER|LAUNCHER|PREFIX|COMMAND|CMD|PROG|SHELL|BROWSER|EDITOR|RUNNER))\Z"

@@ -26,8 +26,6 @@ from remit.policy.shell.parse.syntax import (
     Word,
 )
 
-__all__ = ["Expander", "arithmetic_names", "arithmetic_settings", "calculation"]
-
 _MAX_VALUE: Final = 4096
 _MAX_TRIMMED: Final = 256
 _GLOB: Final = re.compile(r"[*?\[]")

@@ -7,8 +7,6 @@ from typing import Final, NamedTuple
 from remit.policy.field import Field
 from remit.policy.shell.evaluate.state import Unknown
 
-__all__ = ["Piece", "field_of", "is_glob", "piece_of"]
-
 _GLOB: Final = re.compile(r"[*?\[]")
 _BRACKETED: Final = re.compile(r"[*?\[\]!^-]")
 

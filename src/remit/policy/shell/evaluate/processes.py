@@ -13,8 +13,6 @@ from remit.policy.shell.evaluate.context import Evaluator
 from remit.policy.shell.evaluate.state import LAST_JOB, Outcome, ShellState
 from remit.policy.stops import JOB, NUMBERS, kill_targets, process_number
 
-__all__ = ["judge_kill"]
-
 _PARAMETER: Final = re.compile(r'(")?-?\$(?:(?P<name>!|\w+)|\{(?P<braced>!|\w+)\})(?(1)")')
 _JOBS: Final = re.compile(r'(")?\$\(jobs -p\)(?(1)")')
 # Programs that print process ids, with options that make them print nothing else.

@@ -19,8 +19,6 @@ from remit.policy.shell.evaluate.state import Output, ShellState
 from remit.policy.shell.tables import Program
 from remit.policy.trace import Trace
 
-__all__ = ["TOO_MUCH", "EffectRecorder", "is_packaged", "matches_parent"]
-
 TOO_MUCH: Final = "it is too complex to analyse"
 _MAX_STEPS: Final = 1500
 # Where a path or URL can be in an argument: after a separator, attached to a short option, or in a text.

@@ -51,8 +51,6 @@ from remit.policy.shell.parse.syntax import (
 )
 from remit.policy.trace import Trace
 
-__all__ = ["ScriptEvaluator"]
-
 # Names in a text that it may set: all but those that it only expands.
 _SET: Final = re.compile(r"(?<![$\w])(?<!\$\{)[A-Za-z_]\w*|(?<=\$\{)[A-Za-z_]\w*(?=:?=)", re.ASCII)
 # A possible brace expansion, but not a group or a parameter.

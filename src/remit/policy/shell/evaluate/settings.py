@@ -6,8 +6,6 @@ These are tests of texts. `environment.py` records the effects of setting a vari
 import re
 from typing import Final
 
-__all__ = ["NAME", "SEARCH_PATHS", "SHELL_SETTINGS", "is_plain_setting", "is_steering", "takes_options"]
-
 # The name of a variable.
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 # The known settings of `set -o`.

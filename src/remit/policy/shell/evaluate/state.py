@@ -11,25 +11,6 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from remit.policy.field import Field
 from remit.policy.shell.parse.syntax import Command
 
-__all__ = [
-    "ARRAY",
-    "CONCURRENT",
-    "LAST_JOB",
-    "MAX_STATES",
-    "NUMBER",
-    "PLAIN",
-    "Outcome",
-    "Output",
-    "ShellState",
-    "Unknown",
-    "Value",
-    "as_arguments",
-    "as_value",
-    "common_state",
-    "merge_states",
-    "restore_stdin",
-]
-
 MAX_STATES: Final = 16
 
 

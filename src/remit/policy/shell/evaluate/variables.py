@@ -15,8 +15,6 @@ from remit.policy.shell.evaluate.expand import arithmetic_settings
 from remit.policy.shell.evaluate.settings import NAME, SHELL_SETTINGS, is_steering
 from remit.policy.shell.evaluate.state import NUMBER, Outcome, Output, ShellState, Unknown, Value, as_arguments
 
-__all__ = ["VARIABLE_BUILTINS", "outcome_of"]
-
 _ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)\Z", re.DOTALL)
 _SET_LETTERS: Final = frozenset("abefhnuvxCET")
 _READ_FLAGS: Final = re.compile(r"-[ers]*[adinNptu]?\Z")

@@ -7,8 +7,6 @@ from typing import Final, TypeAlias
 
 from remit.policy.shell.parse.syntax import Arithmetic, Parameter, Part, Text, Word
 
-__all__ = ["MAX_ALTERNATIVES", "brace_alternatives", "expand_braces", "unknown_word"]
-
 MAX_ALTERNATIVES: Final = 128
 _MAX_BRACES: Final = 12
 _MARKS: Final = re.compile(r"[,{}]|\.\.")

@@ -28,8 +28,6 @@ from remit.policy.shell.parse.syntax import (
 )
 from remit.policy.shell.parse.words import Reader
 
-__all__ = ["read_compound", "read_function_body"]
-
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _FUNCTION_NAME: Final = re.compile(r"[A-Za-z0-9_.:+@/-]+\Z")
 _IN: Final = re.compile(r"in(?=[ \t\n;])")

@@ -11,8 +11,6 @@ from typing import Final
 from remit.errors import ShellUnparsed
 from remit.policy.shell.parse.syntax import Part, Script
 
-__all__ = ["MAX_COMMANDS", "MAX_DEPTH", "MAX_LENGTH", "MAX_PARTS", "MAX_WORDS", "Cursor", "ReadScript"]
-
 MAX_LENGTH: Final = 65_536
 MAX_DEPTH: Final = 32
 MAX_COMMANDS: Final = 256

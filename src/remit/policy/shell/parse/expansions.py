@@ -11,8 +11,6 @@ from remit.errors import quote
 from remit.policy.shell.parse.cursor import Cursor
 from remit.policy.shell.parse.syntax import Arithmetic, Parameter, Part, Script, Substitution, Text, Word
 
-__all__ = ["Expansions"]
-
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
 _BRACED_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-]")
 _SUBSCRIPT: Final = re.compile(r"\[(@|\*|[A-Za-z0-9_]+)\]")

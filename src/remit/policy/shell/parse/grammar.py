@@ -14,8 +14,6 @@ from remit.policy.shell.parse.lines import accept_word, read_redirect, reserved_
 from remit.policy.shell.parse.syntax import AndOr, Assignment, Command, Pipeline, Redirect, Script, Simple, Word
 from remit.policy.shell.parse.words import Reader
 
-__all__ = ["parse_script"]
-
 # Words that end the preceding list.
 _CLOSERS: Final = frozenset("then elif else fi do done esac }".split())
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[A-Za-z0-9_@*]*\])?(\+?)=")

@@ -7,8 +7,6 @@ from remit.errors import quote
 from remit.policy.shell.parse.syntax import Redirect, Text, Word
 from remit.policy.shell.parse.words import Reader
 
-__all__ = ["accept_word", "expect_word", "read_redirect", "read_redirects", "reserved_ahead", "skip_lines"]
-
 _RESERVED: Final = frozenset(
     "if then elif else fi for while until do done case esac { } ! [[ function select time coproc".split()
 )

@@ -7,31 +7,6 @@ Words keep their quoting until they are expanded, because quoting decides what i
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-__all__ = [
-    "AndOr",
-    "Arithmetic",
-    "ArithmeticCommand",
-    "Assignment",
-    "Case",
-    "Command",
-    "Condition",
-    "For",
-    "Function",
-    "If",
-    "Parameter",
-    "Part",
-    "Pipeline",
-    "ProcessSubstitution",
-    "Redirect",
-    "Script",
-    "Simple",
-    "Subshell",
-    "Substitution",
-    "Text",
-    "While",
-    "Word",
-]
-
 
 class Text(NamedTuple):
     """Literal text. Braces, globs and a tilde in it are active unless it is quoted."""

@@ -13,8 +13,6 @@ from remit.policy.shell.parse.cursor import MAX_PARTS
 from remit.policy.shell.parse.expansions import Expansions
 from remit.policy.shell.parse.syntax import Part, ProcessSubstitution, Redirect, Text, Word
 
-__all__ = ["Reader"]
-
 _PLAIN: Final = re.compile(r"[^\s\\'\"`$;&|<>()]+")
 # White space that bash does not split at, such as a carriage return, belongs to the word.
 _ODD_SPACE: Final = re.compile(r"[^\S \t\n]+")

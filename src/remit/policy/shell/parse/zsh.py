@@ -31,8 +31,6 @@ from remit.policy.shell.parse.syntax import (
     Word,
 )
 
-__all__ = ["zsh_differences"]
-
 # A word of the text, and the difference.
 _Difference: TypeAlias = tuple[str, str]
 _Words: TypeAlias = Sequence[str | None]

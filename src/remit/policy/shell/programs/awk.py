@@ -11,8 +11,6 @@ from remit.policy.field import Field
 from remit.policy.shell.evaluate.context import ProgramCall
 from remit.policy.shell.evaluate.state import Output
 
-__all__ = ["judge_awk"]
-
 _TOKEN: Final = re.compile(
     r"(?P<string>\"(?:[^\"\\\n]|\\.)*\")|(?P<comment>#[^\n]*)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>[0-9.]+)"
     r"|(?P<space>[ \t\r]+|\\\n)|(?P<mark>\|\||\|&|>>|>=|<=|==|!=|&&|[\s\S])"

@@ -10,8 +10,6 @@ from remit.policy.files import join
 from remit.policy.shell.evaluate.context import ProgramCall
 from remit.policy.shell.evaluate.state import Output
 
-__all__ = ["judge_find"]
-
 _FIND_FILES: Final = {
     "-fprint": "write", "-fprint0": "write", "-fls": "write", "-newer": "read", "-anewer": "read", "-cnewer": "read",
     "-samefile": "read", "-fprintf": "write",

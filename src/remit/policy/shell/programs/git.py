@@ -13,20 +13,6 @@ from remit.policy.files import ResolvedPath, join
 from remit.policy.shell.evaluate.context import ProgramCall
 from remit.policy.trace import VERBS
 
-__all__ = [
-    "git_key",
-    "listed",
-    "pathspec",
-    "ref",
-    "repository",
-    "restored",
-    "revision",
-    "staged",
-    "strategy",
-    "tree",
-    "worktree",
-]
-
 # Settings of git that cannot make it run anything.
 _KEYS: Final = re.compile(
     r"(?:user\.(?:name|email|signingkey)|init\.defaultbranch|pull\.(?:rebase|ff)|push\.(?:default|autosetupremote)|fetch\.prune"

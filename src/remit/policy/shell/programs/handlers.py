@@ -13,8 +13,6 @@ from remit.policy.shell.programs.tar import judge_tar
 from remit.policy.shell.programs.xargs import judge_xargs
 from remit.policy.shell.tables import Program
 
-__all__ = ["HANDLERS", "judge_words"]
-
 # Programs whose words are a language of their own; a table names the function as its `handler`.
 HANDLERS: Final[dict[str, Callable[[ProgramCall, Sequence[Field]], None]]] = {
     "find": judge_find,

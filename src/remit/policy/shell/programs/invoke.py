@@ -24,8 +24,6 @@ from remit.policy.shell.programs.roles import CODE_ROLES, apply_role, run_text
 from remit.policy.shell.tables import Arguments, Program, known_program, parse_arguments, roles
 from remit.policy.trace import VERBS
 
-__all__ = ["Invocation"]
-
 _UNKNOWN_CONTACT: Final = "?"
 _MAX_FORM: Final = 512
 _UNREAD_INPUT: Final = "it runs its input, which is not known"

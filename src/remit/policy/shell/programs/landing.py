@@ -12,8 +12,6 @@ from remit.policy.files import ResolvedPath, join, without_dots
 from remit.policy.shell.evaluate.context import ProgramCall
 from remit.policy.shell.tables import Arguments, Program
 
-__all__ = ["backup_name", "land", "landing_places"]
-
 _MAX_MATCHES: Final = 64
 _NO_NAMES: Final = frozenset(("", ".", ".."))
 

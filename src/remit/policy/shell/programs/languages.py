@@ -15,8 +15,6 @@ from remit.policy.shell.programs.python import judge_python
 from remit.policy.shell.programs.sed import judge_sed
 from remit.policy.sql import judge_sql, leaves_database, without_shown
 
-__all__ = ["LANGUAGES", "judge_jq"]
-
 # A version of node, or a member of a JSON file, as a value or printed.
 _SHOWN: Final = re.compile(
     r"(?P<call>console\.log\()?\s*(?:process\.(?:version|versions|platform|arch)|require\((?P<quote>['\"])(?P<file>\./[\w./-]+\.json)"

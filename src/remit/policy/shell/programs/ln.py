@@ -9,8 +9,6 @@ from remit.policy.shell.evaluate.context import ProgramCall
 from remit.policy.shell.programs.landing import backup_name, landing_places
 from remit.policy.shell.tables import Program, parse_arguments
 
-__all__ = ["judge_ln"]
-
 _LN: Final = Program(
     name="ln",
     flags=frozenset(

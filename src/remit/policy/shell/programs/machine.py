@@ -12,8 +12,6 @@ from remit.policy.field import Field
 from remit.policy.shell.evaluate.context import ProgramCall
 from remit.policy.shell.evaluate.state import Unknown
 
-__all__ = ["container_path", "database", "image", "inside", "mount", "process_name", "record_installed", "resource"]
-
 _NAME: Final = re.compile(r"[\w$+@:.-]+(?:/[\w$+@:.-]+)*")
 _ADDRESS: Final = re.compile(
     r"(?:postgres(?:ql)?|mysql|mariadb|mongodb(?:\+srv)?|rediss?)://(?:[^@/?#]*@)?(?P<host>[\w.-]+(?::\d+)?)?"

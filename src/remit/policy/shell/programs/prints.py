@@ -12,8 +12,6 @@ from remit.policy.shell.evaluate.context import ProgramCall
 from remit.policy.shell.evaluate.state import Output
 from remit.policy.shell.tables import Arguments
 
-__all__ = ["PRINTS"]
-
 _NOTHING: Final = Output()
 # Date formats whose output cannot be a path or an option.
 _DATE: Final = re.compile(

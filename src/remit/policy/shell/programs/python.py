@@ -14,8 +14,6 @@ from typing import Final
 from remit.policy.field import Field
 from remit.policy.shell.evaluate.context import ProgramCall
 
-__all__ = ["judge_python"]
-
 _MAX_NODES: Final = 2000
 _MAX_TEXT: Final = 8192
 _PATH_KEYWORDS: Final = frozenset("mode encoding errors newline recursive exist_ok parents missing_ok".split())

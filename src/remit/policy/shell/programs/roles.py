@@ -39,8 +39,6 @@ from remit.policy.shell.programs.machine import (
 )
 from remit.policy.trace import VERBS
 
-__all__ = ["CODE_ROLES", "ROLES", "RoleHandler", "apply_role", "record_package", "run_text"]
-
 RoleHandler: TypeAlias = Callable[[ProgramCall, str, Field], None]
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
 _MAX_MATCHED: Final = 512

@@ -9,8 +9,6 @@ from typing import Final
 from remit.policy.field import Field
 from remit.policy.shell.evaluate.context import ProgramCall
 
-__all__ = ["judge_sed"]
-
 _SED_ADDRESS: Final = re.compile(r"\s*(?:[0-9]+(?:~[0-9]+)?|\$|[+~][0-9]+)")
 _MAX_SCRIPT: Final = 16_384
 _SED_BRACKET: Final = re.compile(r"\[\^?\]?(?:\[[:.=][^\]\n]*[:.=]\]|[^\]\n])*\]")

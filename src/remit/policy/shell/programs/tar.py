@@ -9,8 +9,6 @@ from remit.policy.shell.evaluate.context import ProgramCall
 from remit.policy.shell.programs.roles import apply_role
 from remit.policy.shell.tables import Program, parse_arguments
 
-__all__ = ["judge_tar"]
-
 _REFUSED: Final = (
     "--to-command --checkpoint-action -I --use-compress-program --rsh-command --rmt-command -F --info-script "
     "--new-volume-script -T --files-from --pax-option".split()

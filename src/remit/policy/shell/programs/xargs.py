@@ -9,8 +9,6 @@ from remit.policy.shell.evaluate.context import ProgramCall
 from remit.policy.shell.evaluate.state import Output
 from remit.policy.shell.tables import Program, parse_arguments
 
-__all__ = ["judge_xargs"]
-
 _XARGS: Final = Program(
     name="xargs",
     flags=frozenset("-0 --null -r --no-run-if-empty -t --verbose -x --exit --help --version -o --open-tty".split()),
