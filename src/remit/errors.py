@@ -6,7 +6,7 @@ that is not quoted and clipped.
 
     RemitError
     ├── InputError                  bytes or values from outside are not acceptable
-    │   ├── JsonTooLarge            more bytes, members, characters or digits than we read
+    │   ├── JsonTooLarge            more bytes, members, characters or digits than the limit
     │   ├── JsonNotUtf8             not UTF-8, or starts with a byte order mark
     │   ├── JsonSyntax              not JSON
     │   ├── JsonDuplicateMember     one name twice in an object
@@ -592,7 +592,7 @@ class HolderMismatch(RequestError):
 
 
 class AccessError(RemitError):
-    """An HTTP request that is not served, whatever it asks for."""
+    """An HTTP request that is not served."""
 
     code = "access_error"
 

@@ -68,21 +68,21 @@ class MemoryTables:
 class MemoryStore:
     """A `Store` on shared tables, for a writer or a reader."""
 
-    def __init__(self, shelf: MemoryTables) -> None:
-        self._shelf = shelf
+    def __init__(self, tables: MemoryTables) -> None:
+        self._tables = tables
         self._held = False
-        self._seen = shelf.commits
+        self._seen = tables.commits
 
     def begin(self) -> None:
         """Start a write transaction."""
-        self._shelf.lock.acquire()
+        self._tables.lock.acquire()
         self._held = True
 
     def rollback(self) -> None:
         """End the write transaction without changes."""
         if self._held:
             self._held = False
-            self._shelf.lock.release()
+            self._tables.lock.release()
 
     def close(self) -> None:
         """End the write transaction, if there is one."""
@@ -90,136 +90,136 @@ class MemoryStore:
 
     def changed_by_others(self) -> bool:
         """Return whether another store has committed since the last call."""
-        before, self._seen = self._seen, self._shelf.commits
+        before, self._seen = self._seen, self._tables.commits
         return before != self._seen
 
     def commit(self, changes: TransactionChanges) -> dict[str, Session]:
         """Apply the changes and return the sessions as stored."""
-        shelf = self._shelf
-        numbers = count(len(shelf.sessions) + 1)
+        tables = self._tables
+        numbers = count(len(tables.sessions) + 1)
         sessions = {name: self._moved(session, numbers) for name, session in changes.sessions.items()}
         sources = self._told(changes)
-        shelf.sessions.update(sessions)
-        shelf.sources.update(sources)
+        tables.sessions.update(sessions)
+        tables.sources.update(sources)
         for appended in changes.receipts:
             self._append(appended)
-        shelf.delegations.update({(it.parent, it.request): it for it in changes.delegates.values()})
-        shelf.revocations = changes.revocations | shelf.revocations
-        shelf.keys += changes.keys
-        shelf.limits += changes.limits
-        shelf.passports.update(changes.passports)
+        tables.delegations.update({(it.parent, it.request): it for it in changes.delegates.values()})
+        tables.revocations = changes.revocations | tables.revocations
+        tables.keys += changes.keys
+        tables.limits += changes.limits
+        tables.passports.update(changes.passports)
         for attested in changes.attestations:
-            shelf.attestations.setdefault(attested.session_id, []).append(attested.token)
+            tables.attestations.setdefault(attested.session_id, []).append(attested.token)
             if attested.bookmark:
-                shelf.bookmarks[attested.session_id] = attested.bookmark
+                tables.bookmarks[attested.session_id] = attested.bookmark
         if changes.changes_epoch:
-            epoch = shelf.ledger_state.epoch + 1
-            shelf.ledger_state = (changes.ledger_state or shelf.ledger_state)._replace(epoch=epoch)
-        shelf.commits = self._seen = shelf.commits + 1
+            epoch = tables.ledger_state.epoch + 1
+            tables.ledger_state = (changes.ledger_state or tables.ledger_state)._replace(epoch=epoch)
+        tables.commits = self._seen = tables.commits + 1
         self.rollback()
         return sessions
 
     def _moved(self, session: Session, numbers: Iterator[int]) -> Session:
-        there = self._shelf.sessions.get(session.id)
+        there = self._tables.sessions.get(session.id)
         if (there.version if there else 0) != session.version:
             raise HeadMoved("another has changed the session")
         return structs.replace(session, number=session.number or next(numbers), version=session.version + 1)
 
     def _told(self, changes: TransactionChanges) -> dict[str, Source]:
         told = {source.session_id: source for source in changes.sources}
-        if len(told) < len(changes.sources) or told.keys() & self._shelf.sources or told.keys() - changes.sessions:
+        if len(told) < len(changes.sources) or told.keys() & self._tables.sources or told.keys() - changes.sessions:
             raise HeadMoved("a source of a session that is not new")
         return told
 
     def _append(self, appended: AppendedReceipt) -> None:
-        shelf, receipt, session_id = self._shelf, appended.pending.receipt, appended.session_id
-        claims, number = receipt.claims, len(shelf.order) + 1
+        tables, receipt, session_id = self._tables, appended.pending.receipt, appended.session_id
+        claims, number = receipt.claims, len(tables.order) + 1
         kept = StoredReceipt(session_id, appended.seq, claims.receipt_id, receipt.token, number)
         code = claims.internal_denial_code or ""
-        shelf.receipts[kept.receipt_id] = kept
-        shelf.chains.setdefault(session_id, []).append(kept)
-        shelf.order.append(IndexedReceipt(number, code, kept))
-        shelf.minutes[claims.iat // 60, code] += 1
-        shelf.codes[code] += 1
+        tables.receipts[kept.receipt_id] = kept
+        tables.chains.setdefault(session_id, []).append(kept)
+        tables.order.append(IndexedReceipt(number, code, kept))
+        tables.minutes[claims.iat // 60, code] += 1
+        tables.codes[code] += 1
         if appended.once is not None:
-            shelf.repeats[session_id, appended.once.key] = EarlierRequest(kept, appended.once.digest)
+            tables.repeats[session_id, appended.once.key] = EarlierRequest(kept, appended.once.digest)
         if appended.result_of:
-            shelf.results[appended.result_of] = kept
+            tables.results[appended.result_of] = kept
         if appended.note:
-            ring = shelf.notes.setdefault(session_id, {})
+            ring = tables.notes.setdefault(session_id, {})
             ring[appended.observed % MAX_NOTES] = EventNote(appended.observed, appended.note)
 
     def session(self, session_id: str) -> Session | None:
         """Return the session with this id."""
-        return self._shelf.sessions.get(session_id)
+        return self._tables.sessions.get(session_id)
 
     def sessions(self, *, after: int = 0, limit: int = 100) -> list[Session]:
         """Return sessions in the order they were started."""
-        later = sorted((it for it in self._shelf.sessions.values() if it.number > after), key=lambda it: it.number)
+        later = sorted((it for it in self._tables.sessions.values() if it.number > after), key=lambda it: it.number)
         return later[:limit]
 
     def latest_sessions(self, *, before: int | None = None, limit: int = 50) -> list[Session]:
         """Return sessions, newest first."""
-        earlier = [it for it in list(self._shelf.sessions.values()) if before is None or it.number < before]
+        earlier = [it for it in list(self._tables.sessions.values()) if before is None or it.number < before]
         return sorted(earlier, key=lambda it: it.number, reverse=True)[:limit]
 
     def active_session_count(self) -> int:
         """Return the number of active sessions."""
-        return sum(session.state == "active" for session in self._shelf.sessions.values())
+        return sum(session.state == "active" for session in self._tables.sessions.values())
 
     def unsettled_sessions(self, *, after: int = 0, limit: int = 100) -> list[Session]:
         """Return sessions in a final state with open delegations, oldest first."""
-        parents = {it.parent for it in list(self._shelf.delegations.values()) if not it.settled}
-        over = [it for it in map(self._shelf.sessions.get, parents) if it and it.state != "active"]
+        parents = {it.parent for it in list(self._tables.delegations.values()) if not it.settled}
+        over = [it for it in map(self._tables.sessions.get, parents) if it and it.state != "active"]
         later = [it for it in over if it.number > after and it.cause != RESTORED]
         return sorted(later, key=lambda it: it.number)[:limit]
 
     def broken_sessions(self, *, limit: int = 5) -> list[Session]:
         """Return the sessions whose chain is broken, newest first."""
-        return [it for it in self.latest_sessions(limit=len(self._shelf.sessions)) if it.broken][:limit]
+        return [it for it in self.latest_sessions(limit=len(self._tables.sessions)) if it.broken][:limit]
 
     def broken_count(self) -> int:
         """Return the number of sessions whose chain is broken."""
-        return len(self.broken_sessions(limit=len(self._shelf.sessions)))
+        return len(self.broken_sessions(limit=len(self._tables.sessions)))
 
     def receipt(self, receipt_id: str) -> StoredReceipt | None:
         """Return the receipt with this id."""
-        return self._shelf.receipts.get(receipt_id)
+        return self._tables.receipts.get(receipt_id)
 
     def receipts(self, session_id: str, *, after: int = 0, limit: int = 1000) -> list[StoredReceipt]:
         """Return receipts of a session in the order of the chain."""
-        return self._shelf.chains.get(session_id, [])[after : after + limit]
+        return self._tables.chains.get(session_id, [])[after : after + limit]
 
     def latest_receipts(self, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return receipts of the whole ledger, newest first."""
-        newest_first = reversed(self._shelf.order)
+        newest_first = reversed(self._tables.order)
         return list(islice((it for it in newest_first if before is None or it.number < before), limit))
 
     def appended_to(self, after: int, through: int) -> list[str]:
         """Return the sessions of a range of receipts, most recent first."""
-        return list(dict.fromkeys(it.kept.session_id for it in reversed(self._shelf.order[after:through])))
+        return list(dict.fromkeys(it.kept.session_id for it in reversed(self._tables.order[after:through])))
 
     def denials(self, code: str = "", *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return denials of the whole ledger, newest first."""
-        denied = [it for it in self.latest_receipts(before=before, limit=len(self._shelf.order)) if it.code]
+        denied = [it for it in self.latest_receipts(before=before, limit=len(self._tables.order)) if it.code]
         return [it for it in denied if code in ("", it.code)][:limit]
 
     def denials_of(self, session_id: str, *, before: int | None = None, limit: int = 50) -> list[IndexedReceipt]:
         """Return denials of a session, newest first."""
-        denied = [it for it in reversed(self._shelf.order) if it.code and it.kept.session_id == session_id]
+        denied = [it for it in reversed(self._tables.order) if it.code and it.kept.session_id == session_id]
         return [it for it in denied if before is None or it.kept.seq < before][:limit]
 
     def denials_per_minute(self, since: int, *, step: int = 1) -> list[MinuteCount]:
         """Return receipt counts by denial code from this minute on, per `step` minutes, oldest first."""
         together: Counter[tuple[int, str]] = Counter()
-        for (minute, code), number in self._shelf.minutes.items():
+        for (minute, code), number in self._tables.minutes.items():
             if minute >= since:
                 together[minute // step * step, code] += number
         return [MinuteCount(*place, number) for place, number in sorted(together.items())]
 
     def denials_per_code(self) -> list[CodeCount]:
         """Return receipt counts by denial code of the whole ledger."""
-        return [CodeCount(*it) for it in sorted(self._shelf.codes.items())]
+        return [CodeCount(*it) for it in sorted(self._tables.codes.items())]
 
     def source(self, key: str) -> Source | None:
         """Return the source with this key, with the last session started for it."""
@@ -227,7 +227,7 @@ class MemoryStore:
 
     def source_of(self, session_id: str) -> Source | None:
         """Return the source that reports to a session."""
-        return self._shelf.sources.get(session_id)
+        return self._tables.sources.get(session_id)
 
     def sources(self, *, after: int = 0, limit: int = 100) -> list[tuple[Session, Source]]:
         """Return sessions with their sources in the order they were started."""
@@ -238,105 +238,105 @@ class MemoryStore:
         return self._sources()[::-1][:limit]
 
     def _sources(self) -> list[tuple[Session, Source]]:
-        told = [(self._shelf.sessions[name], source) for name, source in list(self._shelf.sources.items())]
+        told = [(self._tables.sessions[name], source) for name, source in list(self._tables.sources.items())]
         return sorted(told, key=lambda it: it[0].number)
 
     def source_count(self) -> int:
         """Return the number of sessions that have a source."""
-        return len(self._shelf.sources)
+        return len(self._tables.sources)
 
     def notes(self, session_id: str) -> list[EventNote]:
         """Return the last notes of a session, oldest first."""
-        return sorted(self._shelf.notes.get(session_id, {}).values())
+        return sorted(self._tables.notes.get(session_id, {}).values())
 
     def count(self, session_id: str) -> int:
         """Count the stored receipts of a session."""
-        return len(self._shelf.chains.get(session_id, ()))
+        return len(self._tables.chains.get(session_id, ()))
 
     def attestations(self, session_id: str) -> list[str]:
         """Return the attestations of a session, oldest first."""
-        return list(self._shelf.attestations.get(session_id, ()))
+        return list(self._tables.attestations.get(session_id, ()))
 
     def bookmark(self, session_id: str) -> str | None:
         """Return the signed record of how far the chain was verified."""
-        return self._shelf.bookmarks.get(session_id)
+        return self._tables.bookmarks.get(session_id)
 
     def keys(self) -> list[KeyRecord]:
         """Return every key that has signed here, oldest first."""
-        return list(self._shelf.keys)
+        return list(self._tables.keys)
 
     def limits(self) -> list[LimitRecord]:
         """Return the records of the ends of key periods, oldest first."""
-        return list(self._shelf.limits)
+        return list(self._tables.limits)
 
     def registered(self, passport_id: str) -> PassportRegistration | None:
         """Return the registration of a passport that was issued here."""
-        return self._shelf.passports.get(passport_id)
+        return self._tables.passports.get(passport_id)
 
     def position(self, until_ms: int | None = None) -> Position:
         """Return the current position of the ledger, or the position before the first record later than `until_ms`."""
-        shelf = self._shelf
+        tables = self._tables
         if until_ms is None:
-            return Position(len(shelf.order), len(shelf.passports), len(shelf.sessions))
+            return Position(len(tables.order), len(tables.passports), len(tables.sessions))
         first = f"rcpt:{until_ms + 1:012x}"
         return Position(
-            _before([it.kept.receipt_id >= first for it in shelf.order]),
-            _before([it.at_ms > until_ms for it in shelf.passports.values()]),
-            _before([it.started_ms > until_ms for it in self.sessions(limit=len(shelf.sessions))]),
+            _before([it.kept.receipt_id >= first for it in tables.order]),
+            _before([it.at_ms > until_ms for it in tables.passports.values()]),
+            _before([it.started_ms > until_ms for it in self.sessions(limit=len(tables.sessions))]),
         )
 
     def signed_after(self, kid: str, position: Position) -> list[str]:
         """Return the ids of the passports that a key has signed after a position."""
-        shelf = self._shelf
-        registered = [it for it in list(shelf.passports.values())[position.passports :] if it.kid == kid]
-        later = {it.kept.receipt_id for it in shelf.order if it.number > position.receipts}
-        delegated = {it.child: it.passport for it in shelf.delegations.values()}
-        others = {it.child: it.passport for it in shelf.delegations.values() if it.receipt_id in later}
-        for session in shelf.sessions.values():
+        tables = self._tables
+        registered = [it for it in list(tables.passports.values())[position.passports :] if it.kid == kid]
+        later = {it.kept.receipt_id for it in tables.order if it.number > position.receipts}
+        delegated = {it.child: it.passport for it in tables.delegations.values()}
+        others = {it.child: it.passport for it in tables.delegations.values() if it.receipt_id in later}
+        for session in tables.sessions.values():
             if session.number > position.sessions and session.id not in delegated:
                 others[session.id] = session.passport
-        unregistered = [name for name in others if name not in shelf.passports]
+        unregistered = [name for name in others if name not in tables.passports]
         return [it.passport_id for it in registered] + [it for it in unregistered if unverified_kid(others[it]) == kid]
 
     def overview(self) -> LedgerOverview:
         """Return the size of the ledger and its last receipt."""
-        shelf = self._shelf
-        last = next(reversed(shelf.receipts.values()), None)
+        tables = self._tables
+        last = next(reversed(tables.receipts.values()), None)
         last_id, last_hash = (last.receipt_id, sha256_hex(last.token.encode())) if last else (None, None)
-        counts = len(shelf.sessions), len(shelf.receipts)
-        return LedgerOverview(shelf.ledger_id, *counts, last_id, last_hash, shelf.ledger_state.epoch)
+        counts = len(tables.sessions), len(tables.receipts)
+        return LedgerOverview(tables.ledger_id, *counts, last_id, last_hash, tables.ledger_state.epoch)
 
     def ledger_state(self) -> LedgerState:
         """Return the state of the whole ledger."""
-        return self._shelf.ledger_state
+        return self._tables.ledger_state
 
     def repeated(self, session_id: str, key: str) -> EarlierRequest | None:
         """Return the earlier request with this idempotency key."""
-        return self._shelf.repeats.get((session_id, key))
+        return self._tables.repeats.get((session_id, key))
 
     def result_of(self, receipt_id: str) -> StoredReceipt | None:
         """Return the receipt that records the result of this decision."""
-        return self._shelf.results.get(receipt_id)
+        return self._tables.results.get(receipt_id)
 
     def delegation(self, parent: str, request: str) -> Delegation | None:
         """Return the delegation of a session with this request id."""
-        return self._shelf.delegations.get((parent, request))
+        return self._tables.delegations.get((parent, request))
 
     def delegation_to(self, child: str) -> Delegation | None:
         """Return the delegation that created this passport."""
-        return next((it for it in self._shelf.delegations.values() if it.child == child), None)
+        return next((it for it in self._tables.delegations.values() if it.child == child), None)
 
     def open_delegations(self, parent: str) -> list[Delegation]:
         """Return the delegations of a session that are not settled."""
-        return [it for it in self._shelf.delegations.values() if it.parent == parent and not it.settled]
+        return [it for it in self._tables.delegations.values() if it.parent == parent and not it.settled]
 
     def active_sessions(self) -> Iterator[str]:
         """Iterate over the ids of all active sessions."""
-        return iter([it.id for it in self._shelf.sessions.values() if it.state == "active"])
+        return iter([it.id for it in self._tables.sessions.values() if it.state == "active"])
 
     def revoked(self, passport_id: str) -> bool:
         """Return whether a passport was revoked."""
-        return passport_id in self._shelf.revocations
+        return passport_id in self._tables.revocations
 
 
 def _before(later: list[bool]) -> int:

@@ -92,7 +92,7 @@ def verify_bookmark(token: str, keyring: Keyring) -> tuple[Head, Tally]:
     """
     verified = verify_token(BOOKMARK, token, keyring)
     if keyring.find(verified.kid).foreign:
-        raise KeyUseForbidden("how far someone else has verified is not taken over")
+        raise KeyUseForbidden("a bookmark of a foreign key is not accepted")
     try:
         claims = convert(_BookmarkClaims, verified.claims)
     except InputError as error:

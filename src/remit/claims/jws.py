@@ -108,7 +108,7 @@ def verify_token(kind: TokenKind, token: str, keyring: Keyring) -> VerifiedToken
     trusted.key.check(message, _decode(signature, "signature"), low_s=kind.hashed or not trusted.foreign)  # 9 to 11
     claims = _read_payload(payload)  # 12
     if claims.get("iss") != trusted.issuer:  # 13
-        raise IssuerMismatch("iss is not whom the signing key is trusted for")
+        raise IssuerMismatch("iss is not the issuer that the signing key is trusted for")
     return VerifiedToken(claims, trusted.key.kid)
 
 

@@ -288,7 +288,7 @@ class Keyring:
         return kid is not None
 
     def with_successor(self, earlier_kid: str, successor: TrustedKey) -> "Keyring":
-        """Return a keyring that also trusts `successor`, as the one to whom `earlier_kid` handed over.
+        """Return a keyring that also trusts `successor`, as the successor of `earlier_kid`.
 
         Verifies nothing: `with_successors` calls it for what a key has signed. A new keyring with the keys of this one
         does not know which key succeeds which.

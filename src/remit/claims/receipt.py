@@ -350,7 +350,7 @@ def draft_step(step: Step, link: bytes, *, is_first: bool) -> Draft:
     `link` is JSON already, with a comma before and after it, which avoids building and encoding a receipt.
     """
     if isinstance(step, Receipt):
-        raise FieldInvalid("a receipt is not a step: it hangs in a chain already")
+        raise FieldInvalid("a receipt is not a step: it is linked into a chain already")
     rest = link + _encode_step(step)[1:]
     payload = (_FIRST if is_first else _LATER % _SOME_HASH) + rest
     if len(payload) * 4 > (RECEIPT.max_length - _AROUND) * 3:

@@ -59,7 +59,7 @@ def verify_key_change(token: str, keyring: Keyring) -> KeyChange:
     verified = verify_token(KEY_CHANGE, token, keyring)
     signer = keyring.find(verified.kid)
     if signer.foreign:
-        raise KeyUseForbidden("a foreign key does not hand over: whom to trust elsewhere is decided here")
+        raise KeyUseForbidden("a foreign key cannot hand over: foreign keys are trusted by configuration only")
     try:
         return _read(verified.claims, signer.key)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""The options of `issue` and `delegate` that say what an agent may do, and whom a passport is bound to."""
+"""The options of `issue` and `delegate` for what an agent may do, and for what a passport is bound to."""
 
 import ssl
 from collections.abc import Callable

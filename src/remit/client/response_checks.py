@@ -160,7 +160,7 @@ def _check_passport(token: str, answer: DelegateAnswer, request: DelegateRequest
     passport = verify_passport(token, keyring, now=now)
     require(passport.jti == answer.delegate_id, "is that of another delegate", "$.token")
     require(passport.parent_jti == request.session_id, "is delegated by another session", "$.token")
-    require(passport.bound_to == (request.cnf or None), "is bound to somebody else", "$.token")
+    require(passport.bound_to == (request.cnf or None), "is bound to another holder", "$.token")
     require(_is_requested_mission(passport.mission, request.mission), "is not for what was asked", "$.token")
 
 

@@ -51,7 +51,7 @@ _FIRST_DELAY_S: Final = 1.0
 _LONGEST_DELAY_S: Final = 60.0
 # A verifier that ran for so long is started again without delay.
 _SETTLED_S: Final = 60.0
-# Signed statements about broken chains, per minute: somebody may break many.
+# Signed statements about broken chains, per minute: an attacker may break many.
 _STATEMENTS: Final = 10
 
 _Count: TypeAlias = Annotated[int, Meta(ge=0)]

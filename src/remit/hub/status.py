@@ -157,7 +157,7 @@ def _public_pem(context: Context, kid: str) -> str:
 def _adapter_details(last: Mapping[str, LastEvent]) -> AdapterDetails:
     """Return the activity of each adapter. Whether an extension or a program is installed cannot be detected."""
     on_macos = sys.platform == "darwin"
-    by = "an observer with permission" if on_macos else "an observer; ours is for macOS only"
+    by = "an observer with permission" if on_macos else "an observer; that of Remit is for macOS only"
     return AdapterDetails(
         browser=_adapter_detail(last.get("browser"), "any extension that is given the token"),
         desktop=_adapter_detail(last.get("desktop"), by, installed=None if on_macos else False),

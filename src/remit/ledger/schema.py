@@ -189,7 +189,7 @@ MIGRATIONS: Final = (_FIRST, _REGISTRATION)
 def differences(connection: apsw.Connection) -> list[str]:
     """Return the names of tables, indices and triggers that are not as the migrations leave them.
 
-    Tables hold data; a trigger that someone has put in would act whenever we write.
+    A trigger that someone has added would run at every write.
     """
     present = _read_schema(connection)
     expected = _expected_schema(connection.pragma("user_version"))

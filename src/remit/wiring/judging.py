@@ -52,7 +52,7 @@ def context_for(
     *,
     beside: Callable[[], Sequence[OwnProcess]] = tuple,
 ) -> Context:
-    """Return the means for these settings; `beside` returns further processes that no call may kill."""
+    """Return the context for these settings; `beside` returns further processes that no call may kill."""
     further = [] if judging.policies is None else [TimedEngine(_cedar_engine(judging.policies), DEADLINE_S)]
     protections = Protections(home)
     own = OwnProcess(judging.numbers, judging.line)
@@ -72,7 +72,7 @@ def context_with(
     judging: Sequence[Engine],
     observing: Sequence[Engine],
 ) -> Context:
-    """Return the means with engines besides that of the passport: `judging` for calls, `observing` for events.
+    """Return the context with engines besides that of the passport: `judging` for calls, `observing` for events.
 
     The guard of Remit's own files is not among `observing`: events also report what users do themselves.
     """

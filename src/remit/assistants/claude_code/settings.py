@@ -61,7 +61,7 @@ _GUARDED_NAMES: Final = (
 )  # fmt: skip
 _OUTSIDE: Final = (
     "What programs do that it may run: a test that it writes runs unseen, with your rights",
-    "Sessions that run already: start Claude Code anew",
+    "Sessions that run already: restart Claude Code",
 )
 _BYPASSED: Final = "`claude --bare`, `claude --safe-mode`, and options of it that turn hooks off"
 _OVERRULED: Final = "A folder whose own settings turn hooks off, or commands in skills on: they count more than yours"

@@ -5,7 +5,7 @@ from typing import Final
 from remit.assistants.install.plan import InstallTarget
 
 _OUTSIDE: Final = "What programs do that it may run: a test that it writes runs unseen, with your rights"
-_RUNNING: Final = "Sessions that run already: start {title} anew"
+_RUNNING: Final = "Sessions that run already: restart {title}"
 _OTHERS: Final = "Hooks and plugins of others that change a call after Remit has decided on it"
 
 

@@ -28,7 +28,7 @@ _TEMPLATE: Final = "plugin.js"
 _PURE: Final = "`opencode --pure`: it loads no plugins, at no level"
 _BELOW: Final = "opencode started in another folder, or attached to a server that runs elsewhere"
 _OWN_PROMPTS: Final = (
-    "What opencode asks you about itself: its own permissions say that, whatever the mode of the profile"
+    "The prompts of opencode itself: its own permissions decide on them, whatever the mode of the profile"
 )
 
 

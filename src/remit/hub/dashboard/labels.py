@@ -162,7 +162,7 @@ FAULT_WORDS: Final[Mapping[str, str]] = {
     "id_mismatch": "has two different ids, or that of the one before it",
     "head_mismatch": "is missing, or is not the last one that this session has signed",
     "signature_invalid": "has a signature that does not verify: it was changed after it was signed",
-    "key_unknown": "is signed by a key that is not ours",
+    "key_unknown": "is signed by an unknown key",
     "row_mismatch": "is another receipt than the one that belongs in this place",
 }
 
