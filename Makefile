@@ -40,7 +40,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term $(CLAIMS)
 	$(BIN)/python -m pytest -n $(AT_ONCE) --dist worksteal $(CLAIMS:%=--ignore=%)
 
-# The fast part, for daily work: a minute, without processes, browsers and waiting. `make test` has all of it, too.
+# The fast part, for daily work: a minute and a half on two cores, without processes, browsers and waiting. `make test` has all of it, too.
 CHECKED := $(CLAIMS) tests/policy tests/profiles tests/governor tests/ledger tests/server tests/assistants/protection \
   tests/assistants/transcripts
 check: $(READY)

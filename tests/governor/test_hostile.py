@@ -31,6 +31,8 @@ from tests.governor.places import MemoryPlace, Place, SqlitePlace
 from tests.governor.stepping import Commit, steps_of
 from tests.governor.world import ALLOWED, Service, mission
 
+pytestmark = pytest.mark.slow
+
 PATIENT_S = 60.0
 PROJECT = "/work/project"
 WIDE = ToolCall("read_file", {"path": f"{PROJECT}/*.md"})

@@ -35,6 +35,8 @@ from tests.governor.places import MemoryPlace, Place, SqlitePlace
 from tests.governor.stepping import Commit, steps_of
 from tests.governor.world import ALLOWED, Service, mission
 
+pytestmark = pytest.mark.slow
+
 # The profile decides: `--hypothesis-profile=thorough` asks for thousands of runs.
 _THOROUGH = settings.default is not None and settings.default.max_examples > 1000
 LIMIT = 12

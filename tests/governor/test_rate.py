@@ -19,6 +19,8 @@ from remit.governor.sources import Reporter
 from tests.governor.results import DIGEST
 from tests.governor.world import ALLOWED, MISSION, Service, mission
 
+pytestmark = pytest.mark.slow
+
 REPORTER = Reporter("test:hook", '{"title":"a test","type":"cli"}', MISSION)
 ENDINGS: dict[str, Callable[[Service, str], object]] = {
     "ended": lambda service, name: service.run(EndSession(name)),

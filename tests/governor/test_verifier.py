@@ -15,6 +15,8 @@ from tests.governor.world import ALLOWED, FORBIDDEN, Service
 from tests.ledger.memory import MemoryStore
 from tests.world import NOW
 
+pytestmark = pytest.mark.slow
+
 
 class Reports:
     """What a verifier has reported."""

@@ -36,6 +36,8 @@ from remit.ledger.restore import RestoreResult, restore
 from tests.ledger.changing import rotate
 from tests.ledger.service import MISSION, Service
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:

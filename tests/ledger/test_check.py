@@ -29,6 +29,8 @@ from tests.ledger.changing import rotate
 from tests.ledger.service import MISSION, Service
 from tests.world import error_classes
 
+pytestmark = pytest.mark.slow
+
 DELEGATE = structs.replace(MISSION, agent_id="agent:delegate", max_tool_calls=5)
 RESULT = Digest(alg="sha-256", value="A" * 43, canonicalization="jcs-rfc8785", scope="normalized_input")
 

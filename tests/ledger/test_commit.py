@@ -28,6 +28,8 @@ from tests.ledger.contract import (
 )
 from tests.ledger.memory import MemoryStore, MemoryTables
 
+pytestmark = pytest.mark.slow
+
 FIRST = new_session("first")
 # Long enough for a busy machine to begin what was asked, short enough to wait for.
 HASTY_S = 0.5

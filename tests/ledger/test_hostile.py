@@ -37,6 +37,8 @@ from tests.ledger.contract import (
 )
 from tests.ledger.service import MISSION, Service
 
+pytestmark = pytest.mark.slow
+
 FIRST = new_session("first")
 # Long enough for a busy machine to begin what was asked, short enough to wait for.
 HASTY_S = 0.5

@@ -42,6 +42,8 @@ from tests.ledger.memory import MemoryStore, MemoryTables
 from tests.ledger.service import MISSION, Service
 from tests.world import register
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:

@@ -13,6 +13,8 @@ from remit.ledger.commit import GroupCommit
 from remit.ledger.store import Transaction
 from tests.ledger.contract import PATIENT_S, MemoryPlace, append_to, checked, new_session, put
 
+pytestmark = pytest.mark.slow
+
 FIRST = new_session("first")
 # Long enough for a busy machine to begin what was asked, short enough to wait for.
 HASTY_S = 0.5

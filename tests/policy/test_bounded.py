@@ -19,6 +19,8 @@ from remit.policy.files import TextFiles
 from remit.policy.native import NativeEngine
 from tests.policy.judging import still
 
+pytestmark = pytest.mark.slow
+
 SIZE: Final = 65_536
 MISSION: Final = Mission(
     agent_id="agent-1", mission="work", allowed_tools=("*",), resource_scope=("/a", "/b/*/c*d*/**/x*"), cwd="/a"

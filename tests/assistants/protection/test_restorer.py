@@ -26,6 +26,8 @@ from tests.assistants.protection.planning import Drawing
 from tests.assistants.protection.test_jsonedit import OFF, SHAPES
 from tests.releases.home import first_release
 
+pytestmark = pytest.mark.slow
+
 THEIRS = {"permissions": {"allow": ["Bash(ls)"]}}
 
 

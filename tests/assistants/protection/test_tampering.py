@@ -18,6 +18,8 @@ from remit.ledger.home import open_home
 from tests.assistants.protection.places import ID, Scene, protection
 from tests.assistants.protection.test_restorer import THEIRS, Watch, protect
 
+pytestmark = pytest.mark.slow
+
 OFF = b'{"disableAllHooks": true}'
 NOBODY = 65534
 Tamper = Callable[[Scene], None]
