@@ -323,7 +323,7 @@ def _state(stat: Path) -> str:
 
 
 def pause(pid: int, seconds: float) -> None:
-    """Stop a process, and let it go on after a while."""
+    """Stop a process for some seconds."""
     freeze(pid)
     try:
         time.sleep(seconds)

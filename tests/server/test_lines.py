@@ -1,4 +1,4 @@
-"""LineWriter that are written by a thread: nobody waits for a reader, and what was lost is told."""
+"""Log lines written by a thread: logging does not wait for a slow reader, and dropped lines are counted."""
 
 import os
 import re

@@ -154,7 +154,7 @@ def _short_name(agent: str) -> str:
 
 
 def _find_delegation(transaction: Transaction, main: str, agent: str, turn: int) -> Delegation | None:
-    """Return the delegation to a subagent, by its request id or by that of the first release."""
+    """Return the delegation to a subagent, found by its request id or by the id that the first release used."""
     known = transaction.delegation(main, _request_id(agent, turn))
     return known or _first_release_delegation(transaction, main, agent, turn)
 
@@ -213,7 +213,7 @@ async def _start_child(context: Context, passport: str) -> str:
 
 
 def _narrow(mission: Mission, session: Session, actor: Actor) -> Mission:
-    """Return the mission of a subagent: that of the main session with a part of its calls, and no subagents."""
+    """Return the mission of a subagent: the main session's, with a part of its calls and without subagents."""
     share = min(mission.max_tool_calls // _SHARE, get_account(session).remaining // 2)
     return structs.replace(
         mission,

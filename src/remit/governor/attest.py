@@ -175,7 +175,7 @@ def _check_end(session: Session, head: Head | None) -> None:
 
 
 def _resume_from_bookmark(reader: LedgerReader, session: Session, keyring: Keyring) -> ChainVerification:
-    """Return the state to continue from: that of the bookmark, or an empty one if the bookmark cannot be used.
+    """Return the state to continue from: the bookmark's, or an empty one if the bookmark cannot be used.
 
     The bookmark of a key whose period has ended is not used, because it may have been signed after that.
     """

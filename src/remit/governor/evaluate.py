@@ -1,6 +1,6 @@
 """Evaluation of a tool call: session, project, judge, reserve, receipt, sign, append, answer.
 
-Invariant: the answer is that of the receipt, and the receipt is durable before the answer is returned.
+Invariant: the answer states what the receipt states, and the receipt is durable before the answer is returned.
 
 Calls that are quick to judge are judged on the writer thread, before any call of the same group commit is appended.
 Other calls are judged in a worker thread first. If the status of the session has changed by the time the receipt is

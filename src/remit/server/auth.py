@@ -17,7 +17,7 @@ from remit.errors import RemitError, TokenRequired, TooManyTries
 from remit.server.headers import HeaderList, Headers, bearer, cookie, is_same_origin
 from remit.server.hosts import LOOPBACK_AUTHORITY
 
-# Who may use a route: "open" is for everyone, "token" needs the service's token, "admin" that of the administrator.
+# Who may use a route: "open" is for everyone, "token" needs the service's token, "admin" the administrator's.
 # "page" also accepts the token in the query, so that users can open a page by its URL, and "view" the cookie that such
 # a page has set. "hook" needs the token of one protection, which is for its hooks only.
 Access: TypeAlias = Literal["open", "token", "admin", "page", "view", "hook"]

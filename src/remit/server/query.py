@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 from remit.errors import FieldInvalid, quote
 
-# The length of a query is limited with that of the request target.
+# The limit of the request target also limits the length of a query.
 MAX_FIELDS: Final = 16
 _NOTHING: Final[Mapping[str, str]] = {}
 _PLACE: Final = "query"
